@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def short(**changes):
-    return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5} | changes)
+    return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5, "ensemble": False} | changes)
 
 
 def bags(n=60, d=3, classes=2, seed=0):

@@ -168,6 +168,7 @@ def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback |
         random_state=seed,
         scale=plan.scale,
         device=plan.device,
+        ensemble=False,
     )
     classifier.fit(_sequences(part), part.labels, callback=callback)
     path = classifier.path_

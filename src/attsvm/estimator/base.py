@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
@@ -20,6 +20,7 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, is_table, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import units_differ
+from attsvm.estimator.ensemble import Ensemble, fit_ensemble, is_small, read_ensemble
 from attsvm.estimator.fitting import FitState, begin, epoch, start, train
 from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
@@ -65,6 +66,9 @@ class SequenceClassifier(Learned):
     scale: str | None = None
     device: str | None = None
     keep_sample: bool = False
+    ensemble: bool | str = "auto"
+
+    ensemble_: ClassVar[Ensemble | None] = None  # until a fit has one
 
     @abstractmethod
     def _network(self) -> Network:
@@ -77,6 +81,10 @@ class SequenceClassifier(Learned):
     @abstractmethod
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         """Outputs for each token, (N, C), C = 1 for two classes; large for the positive one."""
+
+    @abstractmethod
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        """Parts of the tokens in the outputs of the network, (N, C)."""
 
     @reports("training")
     def fit(
@@ -136,7 +144,7 @@ class SequenceClassifier(Learned):
         --------
         attsvm.AttentionClassifier.partial_fit
         """
-        settings = read_settings(self, callback)
+        settings, wanted = read_settings(self, callback), read_ensemble(self.ensemble)
         continues = self.warm_start and hasattr(self, "_state")
         given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
         classes = np.unique(labels)
@@ -156,7 +164,15 @@ class SequenceClassifier(Learned):
             fitted = train(state, training, held, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        return self._keep(fitted.state, task.sequences, generator)
+        self._keep(fitted.state, task.sequences, generator)
+        # few sequences, of which nothing can be held out
+        few = self.early_stopping and held is None and not self.warm_start and is_small(task)
+        if few if wanted is None else wanted:
+            owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
+            self.ensemble_ = fit_ensemble(
+                self._network(), self._output(task.sequences), task, owners, self._state.coordinates, generator
+            )
+        return self
 
     def partial_fit(
         self,
@@ -334,7 +350,55 @@ class SequenceClassifier(Learned):
         True
         """
         given = self._read(X)
-        scores = self._token_outputs(self._mapped(given))
+        sequences = self._mapped(given)
+        scores = self._token_outputs(sequences)
+        if self.ensemble_ is not None:
+            alone = replace(sequences, offsets=np.arange(len(sequences.ids) + 1), names=None)
+            scores = self.ensemble_.combine(scores, lambda member: member.decision(alone))
+        return self._of_class(given, scores, class_)
+
+    def contributions(self, X: Any, *, class_: Any = None) -> Any:
+        """The part of each token in the output; the parts of a sequence add up to it.
+
+        For prompt attention it is the attention of a token times f of the token alone. For detectors a token has the
+        part Σ w_k σ(p_k'x_t + c_k) of the detectors that select it. An ensemble adds the parts of its members, where a
+        pooled maximum is that of its token. Intercepts are divided equally among the tokens.
+
+        Parameters
+        ----------
+        X
+            As for :meth:`fit`.
+        class_ : optional
+            As for :meth:`instance_scores`.
+
+        Returns
+        -------
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``
+            In the forms of :meth:`instance_scores`. Their sum in a sequence is the output that is large for the class.
+
+        Raises
+        ------
+        ProblemError
+            If the class is none of the classes, or required.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(200, 100, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> parts = classifier.contributions(bags.test).reshape(100, 5)
+        >>> bool(abs(parts.sum(axis=1) - classifier.decision_function(bags.test)).max() < 1e-10)
+        True
+        """
+        given = self._read(X)
+        sequences = self._mapped(given)
+        parts = self._token_parts(sequences)
+        if self.ensemble_ is not None:
+            parts = self.ensemble_.combine(parts, lambda member: member.contributions(sequences))
+        return self._of_class(given, parts, class_)
+
+    def _of_class(self, given: GivenSequences, scores: np.ndarray, class_: Any) -> Any:
+        """Scores (N, C) of the tokens for a class, or for all, in the form of the input."""
         if class_ is None and len(self.classes_) > 2:
             return given.restore(scores, self.classes_)
         column = self._column(class_)
@@ -442,7 +506,7 @@ class SequenceClassifier(Learned):
         return "columns"
 
     def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
-        self._state = state
+        self._state, self.ensemble_ = state, None
         self._sample = sample_of(sequences, generator) if self.keep_sample else None
         self._publish(state.model)
         self.n_iter_ = state.steps
@@ -459,6 +523,8 @@ class SequenceClassifier(Learned):
     def _decision(self, sequences: Sequences) -> np.ndarray:
         """Outputs (n, C), C = 1 for two classes; large for the second of them, as scikit-learn expects."""
         output = self._output(sequences)
+        if self.ensemble_ is not None:
+            output = self.ensemble_.combine(output, lambda member: member.decision(sequences))
         return output if self._order[-1] == self.classes_[-1] else -output
 
     @property

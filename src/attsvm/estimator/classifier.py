@@ -20,6 +20,8 @@ from attsvm.estimator.shared_documentation import document
     positive="The class that ``instance_scores`` are for. By default that of {0, 1}, {False, True} or {-1, 1} with\n"
     "the larger number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.",
     next="attention",
+    members="the mean and the largest similarity with landmarks, and the largest and smallest entry of each column",
+    network="the attention",
 )
 @dataclass(eq=False, repr=False)
 class AttentionClassifier(SequenceClassifier):
@@ -169,6 +171,9 @@ class AttentionClassifier(SequenceClassifier):
 
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         return np.asarray(token_products(self.head_.T, sequences) + self.intercept_)
+
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        return forward(self._model, sequences).attention[:, None] * self._token_outputs(sequences)
 
     @property
     def _model(self) -> PromptModel:

@@ -24,6 +24,9 @@ from attsvm.estimator.shared_documentation import document
     "{False, True} or {-1, 1} with the larger number; required for other labels, because the reverse gives other\n"
     "predictions.",
     next="the detectors",
+    members="the largest similarity with landmarks, and the largest and smallest entry of each column, with\n"
+    "non-negative coefficients of functions that a further token never lowers",
+    network="the detectors",
 )
 @dataclass(eq=False, repr=False)
 class DetectorClassifier(SequenceClassifier):
@@ -172,6 +175,9 @@ class DetectorClassifier(SequenceClassifier):
 
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         return self._model.token_scores(sequences)
+
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        return self._model.contributions(sequences)
 
     @property
     def _model(self) -> DetectorModel:

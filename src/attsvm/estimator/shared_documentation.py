@@ -49,7 +49,16 @@ device : str, optional
     Prediction is on the CPU.
 keep_sample : bool
     Keep up to 200 training sequences, for ``margin_report``. By default a fitted classifier and its pickle hold none of
-    the training data.
+    the training data, except the landmarks of an ensemble.
+ensemble : {{"auto"}} or bool
+    Add ridge regressions on pooled features of the tokens to the output: {members}. A landmark
+    is one of at most 300 training tokens, and similarities are exp(−γ‖x − z‖²) for six rates γ. The strength of each
+    penalty, and the weights of these members, are those that predict left-out training sequences best. The output is
+    their weighted sum plus that of {network}, scaled to a root mean square of 0.5. By default a fit has an ensemble
+    where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend to: with
+    at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in all, and
+    without ``warm_start``. ``partial_fit`` ends it. Fitted weights, attention, selected tokens and Att-SVMs are those
+    of {network} alone; outputs, probabilities, ``instance_scores`` and ``contributions`` are those of the ensemble.
 """
 
 ATTRIBUTES = """\
@@ -65,6 +74,8 @@ n_iter_ : int
     Steps made.
 kept_step_ : int
     The step whose parameters were kept.
+ensemble_ : Ensemble or None
+    The members beside the network, their weights, and how well they predict left-out sequences.
 status_ : Status
     ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the callback
     returned True.

@@ -134,7 +134,14 @@ def _classifier(
     given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return AttentionClassifier(
-        optimizer, alpha=ALPHA, random_state=seed, device=device, scale="common", keep_sample=True, **chosen
+        optimizer,
+        alpha=ALPHA,
+        random_state=seed,
+        device=device,
+        scale="common",
+        keep_sample=True,
+        ensemble=False,
+        **chosen,
     )
 
 
