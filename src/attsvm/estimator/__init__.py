@@ -4,7 +4,8 @@
 they share is in ``base``. Each has a network (``prompt``, ``detectors``; the interface is in ``network``), which
 ``fitting`` trains on ``batches``, in ``coordinates`` of its own. ``inputs`` reads sequences, ``task`` their labels and
 weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation`` chooses what early
-stopping validates on. ``report`` compares predictions with labels, and ``margins`` solves the Att-SVM of a selection.
+stopping validates on. ``ensemble`` adds members for few sequences: ``ridge`` regressions on features of ``pooling``.
+``report`` compares predictions with labels, and ``margins`` solves the Att-SVM of a selection.
 """
 
 from attsvm._utils.doors import open_door

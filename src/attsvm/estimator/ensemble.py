@@ -65,6 +65,18 @@ class Ensemble:
     loss, accuracy : float
         The mean loss, and the share of correct classes, of the weighted sum for left-out sequences. They are a little
         optimistic, because strengths and weights were chosen by them.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier : Fits one, by default to few sequences.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> bags = attsvm.datasets.digit_bags(60, 20, seed=0)
+    >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+    >>> [member.name for member in classifier.ensemble_.members]
+    ['largest similarities', 'mean similarities', 'extremes of columns']
     """
 
     scale: float
