@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import OptimizeResult, minimize
+from scipy.special import expit
 
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
@@ -61,7 +62,7 @@ class Ensemble:
         The root mean square of the part of each member in the outputs for left-out sequences, divided by the sum of
         all of them.
     losses : ndarray, shape (M,)
-        The mean loss of the outputs of each member for left-out sequences, times the best number.
+        The mean logistic loss of the outputs of each member for left-out sequences, times the best number.
     loss, accuracy : float
         The mean loss, and the share of correct classes, of the weighted sum for left-out sequences. They are a little
         optimistic, because strengths and weights were chosen by them.
@@ -147,7 +148,8 @@ def fit_ensemble(
         members.append(Member(name, pooling, fitted.coefficients, fitted.intercept))
         left_out.append(fitted.left_out)
     size = np.sqrt((outputs**2).mean())
-    return _weighted(network, task, OF_NETWORK / size if size > 0 else 0.0, tuple(members), np.array(left_out))
+    scale = OF_NETWORK / size if size > 0 else 0.0
+    return _weighted(task, targets, scale, tuple(members), np.array(left_out))
 
 
 def _poolings(
@@ -162,8 +164,8 @@ def _poolings(
 
 
 def _weighted(
-    network: Network,
     task: ClassificationTask,
+    targets: Float[np.ndarray, "n C"],
     scale: float,
     members: tuple[Member, ...],
     outputs: Float[np.ndarray, "M n C"],
@@ -173,23 +175,24 @@ def _weighted(
     sizes = np.where(sizes > 0, sizes, 1.0)
     units = outputs / sizes[:, None, None]
 
-    def decision(shares: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        return np.asarray(np.einsum("m,mnc->nc", shares, chosen))
+    def loss(shares: np.ndarray, chosen: np.ndarray) -> tuple[float, np.ndarray]:
+        """Logistic loss, summed over the outputs, and its gradient."""
+        margins = targets * np.einsum("m,mnc->nc", shares, chosen)
+        slopes = -targets * expit(-margins) * task.weights[:, None] / task.weights.sum()
+        return task.mean(np.logaddexp(0.0, -margins).sum(axis=1)), np.einsum("mnc,nc->m", chosen, slopes)
 
-    def loss(shares: np.ndarray, chosen: np.ndarray) -> float:
-        return task.mean(network.losses(decision(shares, chosen), task.labels))
+    def objective(shares: np.ndarray) -> tuple[float, np.ndarray]:
+        apart, strength = shares - shares.mean(), EQUALITY / len(targets)
+        value, gradient = loss(shares, units)
+        return value + strength * float(apart @ apart), gradient + 2 * strength * apart
 
-    def objective(shares: np.ndarray) -> float:
-        apart = float(((shares - shares.mean()) ** 2).sum())
-        return loss(shares, units) + EQUALITY / len(task.labels) * apart
-
-    def smallest(function: Callable[..., float], number: int, *others: np.ndarray) -> OptimizeResult:
+    def smallest(function: Callable[..., tuple[float, np.ndarray]], number: int, *others: np.ndarray) -> OptimizeResult:
         start, bounds = np.full(number, 1.0 / number), [(0.0, None)] * number
-        return minimize(function, start, args=others, method="L-BFGS-B", bounds=bounds)
+        options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
+        return minimize(function, start, args=others, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
     shares = smallest(objective, len(units)).x
     alone = np.array([smallest(loss, 1, unit[None]).fun for unit in units])
-    accuracy = task.accuracy(decision(shares, units))
-    return Ensemble(
-        float(scale), members, shares / sizes, shares / (shares.sum() or 1.0), alone, loss(shares, units), accuracy
-    )
+    accuracy = task.accuracy(np.einsum("m,mnc->nc", shares, units))
+    found = loss(shares, units)[0]
+    return Ensemble(float(scale), members, shares / sizes, shares / (shares.sum() or 1.0), alone, found, accuracy)
