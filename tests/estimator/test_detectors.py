@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def short(**changes):
-    return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5} | changes)
+    return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5, "ensemble": False} | changes)
 
 
 def bags(n=60, d=3, classes=2, seed=0):
@@ -253,3 +253,12 @@ def test_the_margin_report_says_what_to_do_and_warns_of_bags_with_nothing_to_sel
     shuffled = np.random.default_rng(0).permutation(labels)
     with pytest.warns(RuntimeWarning, match=r"(hardly|not) below that of the shares of the classes, 0\.69: there is"):
         short(max_steps=400).fit(arrays, shuffled).margin_report(arrays)
+
+
+def test_initial_logits_are_of_order_one_in_any_dimension():
+    from attsvm.estimator.detectors import Detectors
+
+    for d in (2, 64, 2048):
+        generator = np.random.RandomState(0)
+        detectors = Detectors(200).initial(d, 1, np.float64, generator)["P"][0]
+        assert 0.7 < (generator.normal(size=(200, d)) @ detectors.T).std() < 3

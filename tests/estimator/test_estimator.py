@@ -49,7 +49,7 @@ def padded(arrays, T, filler):
 
 
 def short(**changes):
-    return AttentionClassifier(**{"max_steps": 150, "random_state": 0} | changes)
+    return AttentionClassifier(**{"max_steps": 150, "random_state": 0, "ensemble": False} | changes)
 
 
 def by_definition(classifier, array):

@@ -187,6 +187,7 @@ def _train_classifier(
         scale=plan.scale,
         device=plan.device,
         positive=plan.classes[0],
+        ensemble=False,
     )
     assert part.labels is not None
     classifier.fit(_sequences(part), np.where(part.labels > 0, *plan.classes), callback=callback)

@@ -7,8 +7,9 @@ non-negative weights. What all estimators of sequences share is in ``base``, wha
 ``coordinates`` of its own. ``batch_loss`` is what prompt attention minimises; ``squared_loss``, ``quantile_loss`` and
 ``cox_loss`` are ``regression_loss``. ``inputs`` reads sequences, ``task`` and ``regression_task`` hold their labels and
 weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation`` chooses what early
-stopping validates on. ``report``, ``regression_report`` and ``survival_report`` compare predictions with labels, and
-``margins`` solves the Att-SVM of a selection.
+stopping validates on. ``ensemble`` adds members to classifiers for few sequences: ``ridge`` regressions on features of
+``pooling``. ``report``, ``regression_report`` and ``survival_report`` compare predictions with labels, and ``margins``
+solves the Att-SVM of a selection.
 """
 
 from attsvm._utils.doors import open_door

@@ -2,6 +2,7 @@ from .classifier import AttentionClassifier as AttentionClassifier
 from .coordinates import Coordinates as Coordinates
 from .coordinates import units_differ as units_differ
 from .detector_classifier import DetectorClassifier as DetectorClassifier
+from .ensemble import Ensemble as Ensemble
 from .margins import SLACK as SLACK
 from .margins import MarginReport as MarginReport
 from .model_file import Saveable as Saveable

@@ -129,7 +129,15 @@ class SequenceEstimator(Learned):
             fitted = train(state, training, held, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        return self._keep(fitted.state, task.sequences, generator)
+        self._keep(fitted.state, task.sequences, generator)
+        owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
+        self._add_members(task, held is None, owners, generator)
+        return self
+
+    def _add_members(
+        self, task: SequenceTask, holds_out_nothing: bool, owners: np.ndarray | None, generator: np.random.RandomState
+    ) -> None:
+        """Fit what stands beside the network; ``owners``: the groups of the sequences of the task."""
 
     def _pass(self, task: SequenceTask, num_sequences: int, settings: Settings) -> Self:
         """Make one pass over a task; ``num_sequences``: the n of the penalty."""

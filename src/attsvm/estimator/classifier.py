@@ -18,6 +18,8 @@ from attsvm.estimator.shared_documentation import document
     few="a tenth of some class is fewer than ten sequences",
     kind="classifier",
     next="attention",
+    members="the mean and the largest similarity with landmarks, and the largest and smallest entry of each column",
+    network="the attention",
 )
 @dataclass(eq=False, repr=False)
 class AttentionClassifier(PromptEstimator, SequenceClassifier):

@@ -27,6 +27,9 @@ from attsvm.estimator.shared_documentation import document
     few="a tenth of some class is fewer than ten sequences",
     kind="classifier",
     next="the detectors",
+    members="the largest similarity with landmarks, and the largest and smallest entry of each column, with\n"
+    "non-negative coefficients of functions that a further token never lowers",
+    network="the detectors",
 )
 @dataclass(eq=False, repr=False)
 class DetectorClassifier(SequenceClassifier):
@@ -178,6 +181,9 @@ class DetectorClassifier(SequenceClassifier):
 
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         return self._model.token_scores(sequences)
+
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        return self._model.contributions(sequences)
 
     @property
     def _model(self) -> DetectorModel:

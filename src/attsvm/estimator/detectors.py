@@ -18,8 +18,8 @@ from attsvm.estimator.network import ClassNetwork, token_products
 CELLS = 1 << 22
 """Numbers of tokens times detectors that are computed at once."""
 
-SPREAD = 0.3
-"""Standard deviation of the initial entries of the detectors, for tokens of unit scale."""
+SPREAD = 1.5
+"""Standard deviation of the initial products p_k'x, for tokens whose entries have unit scale."""
 
 OFFSET = -2.0
 """Initial offset of each detector: most tokens start below one half."""
@@ -57,6 +57,16 @@ class DetectorModel:
         parts = [np.einsum("nck,ck->nc", self.activations(part), self.weights) for part in self._parts(sequences)]
         return np.concatenate(parts)
 
+    def contributions(self, sequences: Sequences) -> Float[np.ndarray, "N C"]:
+        """The part of each token in the outputs: of the detectors that select it; the intercept is divided equally."""
+        found = []
+        for part in self._parts(sequences):
+            weighted = self.activations(part) * self.weights
+            for tokens in np.split(weighted, part.offsets[1:-1]):
+                is_first = np.arange(len(tokens))[:, None, None] == tokens.argmax(axis=0)
+                found.append((tokens * is_first).sum(axis=2) + self.intercept / len(tokens))
+        return np.concatenate(found)
+
     def selected(self, sequences: Sequences) -> Int[np.ndarray, "n C K"]:
         """Position of the token with the largest product with each detector; the first one on ties."""
         C, K, d = self.detectors.shape
@@ -74,13 +84,15 @@ class DetectorModel:
 class Detectors(ClassNetwork):
     """K detectors for two classes, or K for each class against the rest."""
 
+    monotone = True
+
     num_detectors: int
 
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
         """Random detectors, whose sum over a bag is balanced by the intercept."""
         shape = rows, self.num_detectors
         return {
-            "P": (SPREAD * generator.normal(size=(*shape, dim))).astype(dtype),
+            "P": (SPREAD / np.sqrt(dim) * generator.normal(size=(*shape, dim))).astype(dtype),
             "c": np.full(shape, OFFSET, dtype),
             "w": np.ones(shape, dtype),
             "b": np.full(rows, -0.3 * self.num_detectors, dtype),

@@ -30,17 +30,23 @@ ESTIMATORS = {
 """The modules of the estimators that have model files, by the names of their classes."""
 
 PARTS = {
+    "ColumnExtremes": "attsvm.estimator.pooling",
     "Coordinates": "attsvm.estimator.coordinates",
     "CoxLoss": "attsvm.estimator.cox_loss",
     "Detectors": "attsvm.estimator.detectors",
+    "Ensemble": "attsvm.estimator.ensemble",
     "FileColumns": "attsvm.estimator.predictions",
     "FitState": "attsvm.estimator.fitting",
+    "LargestSimilarity": "attsvm.estimator.pooling",
+    "MeanSimilarity": "attsvm.estimator.pooling",
+    "Member": "attsvm.estimator.ensemble",
     "NgramFeatures": "attsvm.texts.ngrams",
     "NgramModel": "attsvm.texts.ngrams",
     "PartsChoice": "attsvm.texts.combination",
     "PromptAttention": "attsvm.estimator.prompt",
     "PromptRegression": "attsvm.estimator.prompt",
     "QuantileLoss": "attsvm.estimator.quantile_loss",
+    "Similarities": "attsvm.estimator.pooling",
     "SquaredLoss": "attsvm.estimator.squared_loss",
     "Tally": "attsvm.estimator.task",
     "Tokenizer": "attsvm.texts.tokenizers",

@@ -1,7 +1,7 @@
 """What an estimator of sequences computes: the interface between a model and the training loop."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -17,6 +17,9 @@ PART = 1 << 17
 
 class Network(ABC):
     """A function of sequences with parameters. Networks hold no data; equal ones share their compiled step."""
+
+    monotone: ClassVar[bool] = False
+    """Whether a further token never lowers an output."""
 
     @abstractmethod
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:

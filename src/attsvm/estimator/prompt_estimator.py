@@ -104,6 +104,9 @@ class PromptEstimator(SequenceEstimator):
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         return np.asarray(token_products(self.head_.T, sequences) + self.intercept_)
 
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        return forward(self._model, sequences).attention[:, None] * self._token_outputs(sequences)
+
     @property
     def _model(self) -> PromptModel:
         return PromptModel(self.prompt_, self.head_, self.intercept_)

@@ -1,8 +1,8 @@
 """The base class of the classifiers of sequences: labels that are classes, and predictions of them."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -15,6 +15,8 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceEstimator
+from attsvm.estimator.ensemble import Ensemble, fit_ensemble, is_small, read_ensemble
+from attsvm.estimator.fitting import FitState
 from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.network import ClassNetwork
 from attsvm.estimator.report import ClassificationReport
@@ -39,10 +41,17 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     _: KW_ONLY
     class_weight: Any = None
     positive: Any = None
+    ensemble: bool | str = "auto"
+
+    ensemble_: ClassVar[Ensemble | None] = None  # until a fit has one
 
     @abstractmethod
     def _network(self) -> ClassNetwork:
         """The network, from the parameters."""
+
+    @abstractmethod
+    def _token_parts(self, sequences: Sequences) -> np.ndarray:
+        """Parts of the tokens in the outputs of the network, (N, C)."""
 
     @reports("training")
     def fit(
@@ -103,6 +112,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         attsvm.AttentionClassifier.partial_fit
         """
         settings = read_settings(self, callback)
+        read_ensemble(self.ensemble)  # what it is not is refused before the work
         continues = self.warm_start and hasattr(self, "_state")
         given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
         classes = np.unique(labels)
@@ -295,7 +305,55 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         True
         """
         given = self._read(X)
-        scores = self._token_outputs(self._mapped(given))
+        sequences = self._mapped(given)
+        scores = self._token_outputs(sequences)
+        if self.ensemble_ is not None:
+            alone = replace(sequences, offsets=np.arange(len(sequences.ids) + 1), names=None)
+            scores = self.ensemble_.combine(scores, lambda member: member.decision(alone))
+        return self._of_class(given, scores, class_)
+
+    def contributions(self, X: Any, *, class_: Any = None) -> Any:
+        """The part of each token in the output; the parts of a sequence add up to it.
+
+        For prompt attention it is the attention of a token times f of the token alone. For detectors a token has the
+        part Σ w_k σ(p_k'x_t + c_k) of the detectors that select it. An ensemble adds the parts of its members, where a
+        pooled maximum is that of its token. Intercepts are divided equally among the tokens.
+
+        Parameters
+        ----------
+        X
+            As for :meth:`fit`.
+        class_ : optional
+            As for :meth:`instance_scores`.
+
+        Returns
+        -------
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``
+            In the forms of :meth:`instance_scores`. Their sum in a sequence is the output that is large for the class.
+
+        Raises
+        ------
+        ProblemError
+            If the class is none of the classes, or required.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(200, 100, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> parts = classifier.contributions(bags.test).reshape(100, 5)
+        >>> bool(abs(parts.sum(axis=1) - classifier.decision_function(bags.test)).max() < 1e-10)
+        True
+        """
+        given = self._read(X)
+        sequences = self._mapped(given)
+        parts = self._token_parts(sequences)
+        if self.ensemble_ is not None:
+            parts = self.ensemble_.combine(parts, lambda member: member.contributions(sequences))
+        return self._of_class(given, parts, class_)
+
+    def _of_class(self, given: GivenSequences, scores: np.ndarray, class_: Any) -> Any:
+        """Scores (N, C) of the tokens for a class, or for all, in the form of the input."""
         if class_ is None and len(self.classes_) > 2:
             return given.restore(scores, self.classes_)
         column = self._column(class_)
@@ -310,6 +368,24 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         weights = self._tally.factors(self.class_weight)[numbers]
         return ClassificationTask(self._mapped(given), numbers, weights, len(self.classes_))
 
+    def _add_members(
+        self,
+        task: ClassificationTask,
+        holds_out_nothing: bool,
+        owners: np.ndarray | None,
+        generator: np.random.RandomState,
+    ) -> None:
+        wanted = read_ensemble(self.ensemble)
+        if wanted is None:  # few sequences, of which nothing can be held out
+            wanted = holds_out_nothing and self.early_stopping and not self.warm_start and is_small(task)
+        if wanted:
+            outputs, coordinates = self._output(task.sequences), self._state.coordinates
+            self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)
+
+    def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
+        self.ensemble_ = None
+        return super()._keep(state, sequences, generator)
+
     def _decide(self, X: Any) -> tuple[GivenSequences, np.ndarray]:
         given = self._read(X)
         return given, self._decision(self._mapped(given))
@@ -317,6 +393,8 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     def _decision(self, sequences: Sequences) -> np.ndarray:
         """Outputs (n, C), C = 1 for two classes; large for the second of them, as scikit-learn expects."""
         output = self._output(sequences)
+        if self.ensemble_ is not None:
+            output = self.ensemble_.combine(output, lambda member: member.decision(sequences))
         return output if self._order[-1] == self.classes_[-1] else -output
 
     @property

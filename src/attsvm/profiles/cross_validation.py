@@ -70,7 +70,7 @@ def accuracies(
             rest = np.setdiff1d(np.arange(len(labels)), fold)
             if len(np.unique(labels[rest])) < 2:
                 raise ProblemError("labels: expected several labels outside of each fold, got one; use more sequences")
-            classifier = AttentionClassifier(norm=norm.name, scale="common", random_state=seed)
+            classifier = AttentionClassifier(norm=norm.name, scale="common", random_state=seed, ensemble=False)
             classifier.fit(_rows(problem, rest), labels[rest])
             said = classifier.predict(_rows(problem, fold))
             right[i, fold, 0] = said == labels[fold]

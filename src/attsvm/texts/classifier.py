@@ -391,6 +391,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return AttentionClassifier(
             optimizer,
+            ensemble=False,
             alpha=ALPHA,
             max_steps=self.max_steps,
             random_state=seed,
