@@ -68,7 +68,7 @@ def test_attention_finds_the_telling_words_and_beats_their_mean(fitted):
 def test_the_folder_is_complete_and_a_browser_shows_its_numbers(fitted, tmp_path):
     """Cards, words and shaded examples as the browser has them, against result.json."""
     out, result = fitted
-    assert {path.name for path in out.iterdir()} == {"index.html", "result.json", "figures"}
+    assert {path.name for path in out.iterdir()} == {"index.html", "result.json", "model.npz", "figures"}
     assert json.loads((out / "result.json").read_text()) == result
     assert sorted(path.name for path in out.parent.iterdir()) == ["out", "reviews.csv"], "nothing else is left behind"
     html = (out / "index.html").read_text()

@@ -35,6 +35,13 @@ class BagFile:
     See Also
     --------
     attsvm.datasets.read_bags
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.datasets import BagFile, Sequences
+    >>> BagFile(Sequences(np.eye(4), [0, 1, 2, 3], [0, 2, 4]), labels=np.array(["no", "yes"])).groups is None
+    True
     """
 
     sequences: Sequences
@@ -90,7 +97,7 @@ def read_bags(
     >>> from attsvm.datasets import read_bags
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "bags.csv")
-    ...     _ = path.write_text("molecule,mass,active\\na,1.5,yes\\na,2.0,yes\\nb,0.5,no\\n")
+    ...     _ = path.write_text("molecule,mass,active\na,1.5,yes\na,2.0,yes\nb,0.5,no\n")
     ...     found = read_bags(path, bag="molecule", label="active")
     >>> found.sequences.names.tolist(), found.labels.tolist(), found.sequences.lengths.tolist()
     (['a', 'b'], ['yes', 'no'], [2, 1])

@@ -47,8 +47,7 @@ class Predictions:
     Examples
     --------
     >>> import attsvm
-    >>> from attsvm.datasets import BagFile, read_bags
-    from attsvm.errors import ProblemError
+    >>> from attsvm.datasets import BagFile
     >>> bags = attsvm.datasets.digit_bags(100, 20, seed=0)
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
     >>> attsvm.estimator.predict_bags(classifier, BagFile(bags.test)).share.shape
@@ -119,8 +118,7 @@ def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
     Examples
     --------
     >>> import attsvm
-    >>> from attsvm.datasets import BagFile, read_bags
-    from attsvm.errors import ProblemError
+    >>> from attsvm.datasets import BagFile
     >>> bags = attsvm.datasets.digit_bags(100, 20, seed=0)
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
     >>> attsvm.estimator.predict_bags(classifier, BagFile(bags.test, bags.test_labels)).report.majority
