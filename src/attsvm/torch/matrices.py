@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Layout(NamedTuple):
+class MatrixLayout(NamedTuple):
     """How the matrices lie in a tensor, as the options of a parameter group give it."""
 
     heads: int | tuple[int, ...] = 1
@@ -29,12 +29,12 @@ class Layout(NamedTuple):
         return [rows // count] * count
 
 
-def layout_of(group: dict[str, Any]) -> Layout:
+def layout_of(group: dict[str, Any]) -> MatrixLayout:
     """The layout of the tensors of a parameter group."""
-    return Layout(*(group[name] for name in Layout._fields))
+    return MatrixLayout(*(group[name] for name in MatrixLayout._fields))
 
 
-def check_layout(layout: Layout, shape: torch.Size) -> None:
+def check_layout(layout: MatrixLayout, shape: torch.Size) -> None:
     """Raise ValueError unless a tensor of a shape has such blocks."""
     if layout.blocks is not None and (layout.heads != 1 or layout.fused):
         raise ValueError("blocks: expected None with heads or fused, which say what a block is, got both")
@@ -46,7 +46,7 @@ def check_layout(layout: Layout, shape: torch.Size) -> None:
         raise ValueError(f"{error}, for a parameter of shape {tuple(shape)}") from None
 
 
-def doubt_about(layout: Layout, shape: torch.Size) -> str | None:
+def doubt_about(layout: MatrixLayout, shape: torch.Size) -> str | None:
     """Why a tensor of three or more axes may be meant in another way than it is read; None if there is no doubt."""
     if len(shape) < 3 or layout.flatten is not None or layout.fused:
         return None
@@ -62,7 +62,7 @@ def doubt_about(layout: Layout, shape: torch.Size) -> str | None:
     return None
 
 
-def taken_apart(tensor: Tensor, layout: Layout) -> tuple[list[Tensor], Callable[[list[Tensor]], Tensor]]:
+def taken_apart(tensor: Tensor, layout: MatrixLayout) -> tuple[list[Tensor], Callable[[list[Tensor]], Tensor]]:
     """The matrices of a tensor, and the function that makes a tensor of them.
 
     There is one stack (k, r, c) for each run of blocks of the same number of rows. A vector is one column.
@@ -77,7 +77,7 @@ def taken_apart(tensor: Tensor, layout: Layout) -> tuple[list[Tensor], Callable[
     return stacks, lambda found: put_back(torch.cat([x.reshape(count, -1, columns) for x in found], dim=1))
 
 
-def _as_matrices(tensor: Tensor, layout: Layout) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _as_matrices(tensor: Tensor, layout: MatrixLayout) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The tensor as (k, r, c), with outputs as rows."""
     shape = tensor.shape
     if layout.flatten and tensor.ndim > 2:
@@ -92,5 +92,5 @@ def _as_matrices(tensor: Tensor, layout: Layout) -> tuple[Tensor, Callable[[Tens
     return stack, lambda x: _as_stored(x, layout, shape)
 
 
-def _as_stored(stack: Tensor, layout: Layout, shape: torch.Size) -> Tensor:
+def _as_stored(stack: Tensor, layout: MatrixLayout, shape: torch.Size) -> Tensor:
     return (stack.mT if layout.transposed else stack).reshape(shape)

@@ -31,7 +31,7 @@ class MatrixDescent(MirrorOptimizer):
     params : iterable
         As in :class:`attsvm.torch.MirrorDescent`.
     own : dict
-        ``lr``, ``normalize``, ``scale``, the fields of ``Layout``, and the options that only this optimizer has.
+        ``lr``, ``normalize``, ``scale``, the fields of ``MatrixLayout``, and the options that only this optimizer has.
     shared : dict
         Options of :class:`SharedOptions`.
     """

@@ -11,7 +11,7 @@ from attsvm.torch.matrix_descent import ColumnDescent, MatrixDescent, RowDescent
 from attsvm.torch.mirror_descent import MirrorDescent
 from attsvm.torch.optimizer import MirrorOptimizer
 from attsvm.torch.options import number
-from attsvm.torch.roles import Heads, Place, Role, roles_of
+from attsvm.torch.roles import Heads, Location, Role, roles_of
 from attsvm.torch.sign_descent import SignDescent
 from attsvm.torch.spectral_descent import SpectralDescent
 
@@ -27,7 +27,7 @@ _RECIPES: dict[type[MirrorOptimizer], dict[str, Any]] = {
 
 class _Row(NamedTuple):
     label: str
-    place: Place
+    place: Location
     role: Role
 
 
@@ -106,9 +106,9 @@ def param_groups_of(
 
     Returns
     -------
-    ParamGroups
+    list of dict
         A list of dictionaries with ``params`` (names and parameters), ``name`` and options. Groups of gains and biases
-        have ``weight_decay=0``.
+        have ``weight_decay=0``. Its attribute ``left_out`` holds the names of frozen parameters.
 
     Raises
     ------
@@ -116,6 +116,11 @@ def param_groups_of(
         If ``heads`` does not fit the model, or a value is out of range.
     TypeError
         If the model is no module.
+
+    See Also
+    --------
+    attsvm.torch.SpectralDescent, attsvm.torch.MirrorDescent
+    attsvm.torch.lr_from_adam : A rate from the gradients of one batch.
 
     Notes
     -----
@@ -182,7 +187,7 @@ def _rms(tensors: list[Tensor]) -> float:
     return math.sqrt(squares / max(1, sum(x.numel() for x in tensors)))
 
 
-def _label(place: Place, role: Role, optimizer: type[MirrorOptimizer], where: str, given: dict[str, Any]) -> str:
+def _label(place: Location, role: Role, optimizer: type[MirrorOptimizer], where: str, given: dict[str, Any]) -> str:
     if role.kind not in _TAKEN:
         return role.kind
     if where == "attention" and role.kind != "attention":

@@ -39,7 +39,7 @@ class Role(NamedTuple):
     why: str
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a parameter is in a model."""
 
     name: str  # as `named_parameters` gives it
@@ -87,25 +87,25 @@ class Place(NamedTuple):
         return self.parameter.shape[-2 if self.transposed else -1]
 
 
-def places_of(model: nn.Module) -> list[list[Place]]:
+def places_of(model: nn.Module) -> list[list[Location]]:
     """All places of each parameter, in the order of `named_parameters`; tied weights have several."""
-    found: dict[int, list[Place]] = {}
+    found: dict[int, list[Location]] = {}
     modules = dict(model.named_modules(remove_duplicate=False))
     for name, module in modules.items():
         names = name.split(".") if name else []
         owners = [modules[".".join(names[:n])] for n in range(len(names), -1, -1)]
         path = tuple(part for part in names if part not in _WRAPPERS)
         for entry, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            place = Place(f"{name}.{entry}" if name else entry, path, entry, parameter, owners)
+            place = Location(f"{name}.{entry}" if name else entry, path, entry, parameter, owners)
             found.setdefault(id(parameter), []).append(place)
     return [found[id(parameter)] for parameter in model.parameters()]
 
 
-def roles_of(model: nn.Module, heads: Heads = None) -> Iterator[tuple[Place, Role]]:
+def roles_of(model: nn.Module, heads: Heads = None) -> Iterator[tuple[Location, Role]]:
     """The role of each parameter. ``heads``: H, or H and g, in place of what the modules say."""
     everything = places_of(model)
     layers = [places[0] for places in everything if _is_layer(places[0])]
-    beside: dict[str, dict[str, Place]] = {}
+    beside: dict[str, dict[str, Location]] = {}
     for place in (places[0] for places in everything):
         layer, parent = place.names
         for part, pattern in _ATTENTION.items():
@@ -120,11 +120,11 @@ def roles_of(model: nn.Module, heads: Heads = None) -> Iterator[tuple[Place, Rol
         yield place, _attention(place, siblings, heads) or _other(place, layers, bool(siblings))
 
 
-def _is_layer(place: Place) -> bool:
+def _is_layer(place: Location) -> bool:
     return place.linear or (isinstance(place.module, _ConvNd) and place.entry == "weight")
 
 
-def _other(place: Place, layers: list[Place], in_attention: bool) -> Role:
+def _other(place: Location, layers: list[Location], in_attention: bool) -> Role:
     parameter, (layer, _) = place.parameter, place.names
     if sum(size > 1 for size in parameter.shape) < 2 or isinstance(place.module, nn.LayerNorm):
         return Role("vectors", {}, "no matrix")
@@ -143,7 +143,7 @@ def _other(place: Place, layers: list[Place], in_attention: bool) -> Role:
     return Role("other", {}, "of no known layer")
 
 
-def _layer(place: Place, layers: list[Place]) -> Role:
+def _layer(place: Location, layers: list[Location]) -> Role:
     several = any(layer.in_block for layer in layers)
     middle = any(place is layer for layer in layers[1:-1])
     convolution = isinstance(place.module, _ConvNd)
@@ -158,7 +158,7 @@ def _layer(place: Place, layers: list[Place]) -> Role:
     return Role("embeddings" if place is layers[0] else "output", {}, "outside of the blocks")
 
 
-def _is_low_rank_pair(place: Place) -> bool:
+def _is_low_rank_pair(place: Location) -> bool:
     """Whether a parameter is A (r, n) or B (m, r) of its module."""
     pair = [getattr(place.module, name, None) for name in ("A", "B")]
     return (
@@ -171,7 +171,7 @@ def _is_low_rank_pair(place: Place) -> bool:
 # Queries, keys and values
 
 
-def _attention(place: Place, beside: dict[str, Place], heads: Heads) -> Role | None:
+def _attention(place: Location, beside: dict[str, Location], heads: Heads) -> Role | None:
     """The role of a weight of queries, keys or values; None if it is none."""
     part = next((part for part, other in beside.items() if other is place), None)
     if part is None or (part != "qkv" and not ("q" in beside and beside.keys() & {"k", "kv"})):
@@ -195,7 +195,7 @@ def _attention(place: Place, beside: dict[str, Place], heads: Heads) -> Role | N
     return Role("attention", {**layout, "heads": split}, f"{part}, heads: {split}")
 
 
-def _split_of_fused(place: Place, number: int | None, groups: int | None) -> int | tuple[int, int, int] | None:
+def _split_of_fused(place: Location, number: int | None, groups: int | None) -> int | tuple[int, int, int] | None:
     """The blocks of queries, keys and values in one weight of (H + 2g)·m rows; None if they are not known."""
     rows, columns = place.rows, place.columns
     if number is None:
@@ -210,7 +210,7 @@ def _split_of_fused(place: Place, number: int | None, groups: int | None) -> int
     return 3 * number if groups == number else (number, groups, groups)
 
 
-def _split_of_one(place: Place, part: str, beside: dict[str, Place], number: int | None) -> int | None:
+def _split_of_one(place: Location, part: str, beside: dict[str, Location], number: int | None) -> int | None:
     """The heads of queries, keys or values in a weight of their own: keys have as many rows a head as queries."""
     queries, keys = beside["q"], beside.get("k", beside.get("kv"))
     if number is None or keys is None or queries.rows % number:
