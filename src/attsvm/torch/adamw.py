@@ -19,7 +19,7 @@ class Moments(NamedTuple):
     gradient: Tensor
     first: Tensor
     second: Tensor
-    count: Tensor
+    number: Tensor
 
 
 def add_moments(state: dict[str, Any], weights: Tensor) -> None:

@@ -48,7 +48,7 @@ class Link(NamedTuple):
     def slope(self, size: float) -> float:
         """dw/dz at weights of a size."""
         if not self.linear:
-            return size ** (2.0 - self.p) / (self.p - 1.0)
+            return float(size ** (2.0 - self.p) / (self.p - 1.0))
         z = float(
             self.mirror(torch.tensor(size, dtype=torch.float64), Functions(torch.sqrt, torch.copysign, torch.pow))
         )
@@ -59,4 +59,5 @@ class Link(NamedTuple):
         # one step of Newton's method, z − (1 − factor)·φ(z)/φ′(z)
         steep = power(mirror.abs(), self.exponent - 1.0, functions)
         ratio = (steep + self.linear) / (self.exponent * steep + self.linear)
-        return mirror * (1.0 - (1.0 - factor) * ratio)
+        shrunk: Tensor = mirror * (1.0 - (1.0 - factor) * ratio)
+        return shrunk

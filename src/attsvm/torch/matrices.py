@@ -72,7 +72,7 @@ def taken_apart(tensor: Tensor, layout: MatrixLayout) -> tuple[list[Tensor], Cal
     matrices, put_back = _as_matrices(tensor, layout)
     count, rows, columns = matrices.shape
     runs = [(size, len(list(run))) for size, run in groupby(layout.block_rows(rows))]
-    parts = matrices.split([size * number for size, number in runs], dim=1)
+    parts = torch.split(matrices, [size * number for size, number in runs], dim=1)
     stacks = [part.reshape(-1, size, columns) for part, (size, _) in zip(parts, runs, strict=True)]
     return stacks, lambda found: put_back(torch.cat([x.reshape(count, -1, columns) for x in found], dim=1))
 

@@ -160,12 +160,10 @@ def _layer(place: Location, layers: list[Location]) -> Role:
 
 def _is_low_rank_pair(place: Location) -> bool:
     """Whether a parameter is A (r, n) or B (m, r) of its module."""
-    pair = [getattr(place.module, name, None) for name in ("A", "B")]
-    return (
-        place.entry in "AB"
-        and all(isinstance(x, Tensor) and x.ndim == 2 for x in pair)
-        and (pair[0].shape[0] == pair[1].shape[1])
-    )
+    a, b = (getattr(place.module, name, None) for name in ("A", "B"))
+    if place.entry not in ("A", "B") or not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    return a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1]
 
 
 # Queries, keys and values
