@@ -300,8 +300,8 @@ class MirrorOptimizer(Optimizer, ABC):
             mirror, _ = self._state_of(parameter, Link(2.0), 0.0)
             weights, state = parameter.detach() if mirror is None else mirror, self.state[parameter]
             add_moments(state, weights)
-            tensors = (weights, gradient, state[FIRST], state[SECOND])
-            moments.append(Moments(*map(local_shard, tensors), state[COUNT]))
+            shards = [local_shard(x) for x in (weights, gradient, state[FIRST], state[SECOND])]
+            moments.append(Moments(*shards, state[COUNT]))
             if mirror is not None:
                 narrow.append((parameter, mirror))
         if moments:
@@ -488,7 +488,7 @@ _ADDED_LATER: dict[str, Any] = {
     "flatten": None,
     "transposed": False,
     "linear": 0.0,
-    **{name: DEFAULTS[name] for name in ("adamw", "betas", "eps")},  # type: ignore[literal-required]
+    **{name: DEFAULTS[name] for name in ("adamw", "betas", "eps")},
 }
 
 
