@@ -40,7 +40,7 @@ def run(page, names, capsys):
 
 def test_the_readme_runs_and_prints_what_it_shows(capsys):
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
-    names = {"model": torch.nn.Linear(4, 2)}
+    names = {"model": torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)}
     assert len(blocks(README)) >= 4
     assert blocks(README)[0][1]
     run(README, names, capsys)

@@ -34,7 +34,7 @@ def parameter(*shape, dtype=torch.float32):
         (SpectralDescent, {"iterations": 0}, "iterations: expected .*got 0"),
         (
             SpectralDescent,
-            {"dtype": torch.float64},
+            {"iterations": None, "dtype": torch.float64},
             "dtype: expected None or .* with iterations=None, got torch.float64",
         ),
     ],

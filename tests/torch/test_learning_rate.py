@@ -106,7 +106,8 @@ def test_parameters_are_given_as_to_an_optimizer():
 
 
 @pytest.mark.parametrize(("peer", "normalize", "factor"), [
-    (lr_from_sgd, False, 1.0), (lr_from_sgd, True, 10.0), (lr_from_adam, False, 0.1), (lr_from_adam, True, 1.0),
+    (lr_from_sgd, False, 1.0), (lr_from_sgd, True, 10 / 19**0.5), (lr_from_adam, False, 0.1),
+    (lr_from_adam, True, 19**-0.5),
 ])  # fmt: skip
 def test_momentum_makes_steps_longer_that_are_not_normalised(peer, normalize, factor):
     rates = [peer([layer()], 1e-3, normalize=normalize, momentum=momentum) for momentum in (0.0, 0.9)]

@@ -97,7 +97,7 @@ def test_spectral_descent_steps_along_the_polar_factor(normalize):
     gradients[1] = np.outer(*(rng.standard_normal(k) for k in shapes[1]))  # of rank one: its null space must stay put
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = torch.tensor(gradient)
-    SpectralDescent(parameters, lr=0.5, normalize=normalize).step()
+    SpectralDescent(parameters, lr=0.5, normalize=normalize, iterations=None, flatten=True).step()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         matrix = gradient.reshape(gradient.shape[0], -1) if gradient.ndim > 1 else gradient.reshape(-1, 1)
         left, values, right = np.linalg.svd(matrix, full_matrices=False)
@@ -116,7 +116,7 @@ def test_rounding_errors_of_a_gradient_in_half_precision_are_no_directions(dtype
     with torch.autocast("cpu", dtype=dtype, enabled=autocast):
         logits = torch.nn.functional.linear(inputs.to(weight.dtype), weight)
     torch.nn.functional.cross_entropy(logits.float(), labels).backward()
-    SpectralDescent([weight], lr=1.0, dtype=dtype if autocast else None).step()
+    SpectralDescent([weight], lr=1.0, iterations=None, dtype=dtype if autocast else None).step()
     step = weight.detach().double()
     # the columns of the exact gradient of a softmax sum to zero
     assert step.sum(dim=0).norm() / 2 < 0.01

@@ -135,7 +135,7 @@ class SequenceEstimator(Learned):
         return self
 
     def _add_members(
-        self, task: SequenceTask, holds_out_nothing: bool, owners: np.ndarray | None, generator: np.random.RandomState
+        self, task: Any, holds_out_nothing: bool, owners: np.ndarray | None, generator: np.random.RandomState
     ) -> None:
         """Fit what stands beside the network; ``owners``: the groups of the sequences of the task."""
 

@@ -59,7 +59,7 @@ class TrainingBatch(NamedTuple):
         """
         size, dim = self.rows.shape
         if size * dim <= 16 * PART:
-            return self.rows.T @ of_rows
+            return jnp.asarray(self.rows.T @ of_rows)
         parts = 1
         while size % (2 * parts) == 0 and size * dim > parts * PART:
             parts *= 2
@@ -175,7 +175,7 @@ def _aligned(rows: int, dim: int, dtype: Any) -> np.ndarray:
     size = rows * dim * dtype.itemsize
     memory = np.empty(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(dtype).reshape(rows, dim)
+    return np.asarray(memory[start : start + size].view(dtype).reshape(rows, dim))
 
 
 def _rounded_up(size: float) -> int:

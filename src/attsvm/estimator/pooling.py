@@ -190,4 +190,4 @@ def _parts(sequences: Sequences, numbers: int) -> Iterator[Sequences]:
 
 def _squared_distances(first: Float[np.ndarray, "r d"], second: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "r k"]:
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2.0 * first @ second.T
-    return np.maximum(squares, 0.0)
+    return np.asarray(np.maximum(squares, 0.0))

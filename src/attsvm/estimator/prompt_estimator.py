@@ -105,7 +105,7 @@ class PromptEstimator(SequenceEstimator):
         return np.asarray(token_products(self.head_.T, sequences) + self.intercept_)
 
     def _token_parts(self, sequences: Sequences) -> np.ndarray:
-        return forward(self._model, sequences).attention[:, None] * self._token_outputs(sequences)
+        return np.asarray(forward(self._model, sequences).attention[:, None] * self._token_outputs(sequences))
 
     @property
     def _model(self) -> PromptModel:

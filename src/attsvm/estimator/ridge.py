@@ -71,7 +71,7 @@ def _left_out(
     level = root / np.linalg.norm(root)
     if len(groups) == groups.max() + 1:  # a group is one sequence
         alone = np.column_stack([inverse.diagonal() for inverse in maps]) - level**2
-        return np.divide(residuals, alone, out=np.zeros_like(residuals), where=alone > 1e-10)
+        return np.asarray(np.divide(residuals, alone, out=np.zeros_like(residuals), where=alone > 1e-10))
     found = np.empty_like(residuals)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
     for column, inverse in enumerate(maps):

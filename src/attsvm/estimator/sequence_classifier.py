@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -32,6 +32,7 @@ class LearnedClasses(ClassifierMixin):
 
     classes_: np.ndarray
     positive_: Any
+    ensemble_: Ensemble | None = None  # until a fit has one
 
 
 @dataclass(eq=False, repr=False)
@@ -42,8 +43,6 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     class_weight: Any = None
     positive: Any = None
     ensemble: bool | str = "auto"
-
-    ensemble_: ClassVar[Ensemble | None] = None  # until a fit has one
 
     @abstractmethod
     def _network(self) -> ClassNetwork:
@@ -370,7 +369,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
 
     def _add_members(
         self,
-        task: ClassificationTask,
+        task: Any,
         holds_out_nothing: bool,
         owners: np.ndarray | None,
         generator: np.random.RandomState,

@@ -12,6 +12,7 @@ from attsvm.torch.gradients import NonFiniteGradientError
 from attsvm.torch.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.matrix_descent import ColumnDescent, RowDescent
 from attsvm.torch.mirror_descent import MirrorDescent
+from attsvm.torch.param_groups import param_groups_of
 from attsvm.torch.sign_descent import SignDescent
 from attsvm.torch.spectral_descent import SpectralDescent
 
@@ -24,6 +25,7 @@ __all__ = [
     "SpectralDescent",
     "lr_from_adam",
     "lr_from_sgd",
+    "param_groups_of",
 ]
 
 

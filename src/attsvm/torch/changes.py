@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 
-from attsvm._utils.powers import signed_power
+from attsvm.torch.link import Link
 from attsvm.torch.sharding import LARGEST_JOINED, local_shard
 from attsvm.torch.steps import POWERS
 
@@ -88,23 +88,23 @@ def _sample(x: Tensor, turn: int) -> Tensor:
     return flat[RUN * turn % stride :].unfold(0, RUN, stride).reshape(-1)
 
 
-def mirror_of(parameter: Tensor, p: float, dtype: torch.dtype) -> Tensor:
+def mirror_of(parameter: Tensor, link: Link, dtype: torch.dtype) -> Tensor:
     """The mirror variable of a parameter, as a new tensor."""
     weights = parameter.detach().to(dtype)
-    mirror: Tensor = signed_power(weights, p - 1.0, POWERS)
+    mirror = link.mirror(weights, POWERS)
     return mirror.clone() if mirror is weights else mirror
 
 
-def adopt_changes(parameter: Tensor, mirror: Tensor, p: float) -> None:
+def adopt_changes(parameter: Tensor, mirror: Tensor, link: Link) -> None:
     """Update the mirror variable of the weights that were changed between steps (by a checkpoint or a clamp).
 
     The other entries keep their mirror variable: recomputing it would lose it wherever the weight has underflowed.
     """
     weights = parameter.detach()
-    linked = signed_power(mirror, 1.0 / (p - 1.0), POWERS).to(weights.dtype)
+    linked = link.weights(mirror, POWERS).to(weights.dtype)
     limits = torch.finfo(weights.dtype)
     # compiled and eager steps round the last digits differently, and flush subnormal numbers to zero (but not those of
     # float16, which are needed; they may differ by two units in the last place)
     tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 2.0**-23)
     changed = (linked - weights).abs() > tolerance
-    mirror.copy_(torch.where(changed, mirror_of(parameter, p, mirror.dtype), mirror))
+    mirror.copy_(torch.where(changed, mirror_of(parameter, link, mirror.dtype), mirror))

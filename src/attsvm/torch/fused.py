@@ -73,5 +73,15 @@ def kernel(
         if tensor is not None:
             # dynamic=True would do it in each call
             torch._dynamo.mark_dynamic(tensor, 0)
-    made(*typical, torch.ones(5, dtype=dtypes[0], device=device))
+    with constant_numbers():
+        made(*typical, torch.ones(5, dtype=dtypes[0], device=device))
     return made
+
+
+def constant_numbers() -> Any:
+    """While a kernel is compiled: its exponents are constants.
+
+    torch would make a number that differs from that of an earlier kernel a variable, and its cache of compiled graphs,
+    which does not see the value, may then return the kernel of another exponent.
+    """
+    return torch._dynamo.config.patch(specialize_float=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.gradients import name_of
+from attsvm.torch.link import Link
 from attsvm.torch.mirror_descent import MirrorDescent
 from attsvm.torch.optimizer import MIRROR, MirrorOptimizer
 from attsvm.torch.options import number
@@ -45,7 +46,8 @@ def lr_from_sgd(
         :class:`attsvm.torch.ColumnDescent`.
     **options
         Options of the optimizer that change the length of its steps, such as ``normalize``, ``momentum`` or ``heads``.
-        Along gradients that persist, momentum makes steps 1/(1 − momentum) times as long unless they are normalised.
+        With momentum m a gradient moves the weights 1/(1 − m) times as far in all; with normalised steps √((1 + m)/(1 −
+        m)) times, if gradients are mostly noise.
 
     Returns
     -------
@@ -138,18 +140,45 @@ def _matched(
             rates += [(x.numel(), length / rms) for x, length, rms in zip(gradients, wanted, moved, strict=True)]
             continue
         for (parameter, _), direction, length in zip(given, _directions(group, gradients), wanted, strict=True):
-            size, exponent = _rms(parameter.detach().double()), float(group["p"]) - 1.0
-            if size > 0.0:
-                rate = length / (size ** (1.0 - exponent) / exponent * _rms(direction))
-                rates.append((parameter.numel(), rate))
+            size, link = _rms(parameter.detach().double()), made._link(group)
+            if size > 0.0 or link.linear:
+                rates.append((parameter.numel(), length / (link.slope(size) * _rms(direction))))
             else:
-                rates_from_zero.append((parameter.numel(), _rate_from_zero(direction, length, exponent)))
+                rates_from_zero.append((parameter.numel(), _rate_from_zero(direction, length, link.p - 1.0)))
     if not (rates or rates_from_zero):
         raise ValueError("parameters: expected nonzero gradients, got none; call backward() first")
-    # along gradients that persist b tends to g/(1 − momentum), for SGD as well; normalised steps do not grow
+    # each gradient moves the weights by lr·g/(1 − momentum) in all, for SGD as well
     grows = 1.0 / (1.0 - made.param_groups[0]["momentum"])
-    own = 1.0 if made.param_groups[0]["normalize"] else grows
+    own = _growth(made.param_groups[0])
     return _geometric_mean(rates or rates_from_zero) * (1.0 if adam else grows) / own
+
+
+def _growth(group: dict[str, Any]) -> float:
+    """How many times as far a gradient moves the weights in all, with momentum."""
+    momentum = group["momentum"]
+    # gradients of independent noise of variance σ² have b of variance σ²/(1 − momentum²), which normalising divides by
+    return math.sqrt((1.0 + momentum) / (1.0 - momentum)) if group["normalize"] else 1.0 / (1.0 - momentum)
+
+
+def rate_of_weights(
+    count: int, size: float, lr: float, optimizer: type[MirrorOptimizer], options: dict[str, Any]
+) -> float:
+    """The lr at which steps are about as long as those of AdamW, if gradients have independent normal entries.
+
+    ``count`` and ``size``: number of entries of a tensor, and their root mean square. It is the lr of AdamW itself with
+    ``scale``, which does the same for matrices.
+    """
+    group = {"normalize": True, "momentum": 0.0, "linear": 0.0, **options}
+    if not issubclass(optimizer, MirrorDescent):
+        return lr if group.get("scale") == "match_rms" else lr / _growth(group)
+    if not group["normalize"]:
+        raise ValueError("normalize: expected True where no gradient is given, got False; see lr_from_adam")
+    p = float(group["p"])
+    q = p / (p - 1.0)
+    # ‖g‖_q = (n·E|x|^q)^(1/q), and E|x|^q of a normal x
+    moment = 0.5 * q * math.log(2.0) + math.lgamma(0.5 * (q + 1.0)) - 0.5 * math.log(math.pi)
+    norm = math.exp((math.log(count) + moment) / q)
+    return lr * norm / Link(p, float(group["linear"])).slope(size) / _growth(group)
 
 
 def _check_equal(first: dict[str, Any], group: dict[str, Any]) -> None:
@@ -164,7 +193,7 @@ def _check_equal(first: dict[str, Any], group: dict[str, Any]) -> None:
 def _gradients(made: MirrorOptimizer, position: int, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
     """The parameters of a group that have a nonzero gradient, with it."""
     given = [(i, x, x.grad.detach()) for i, x in enumerate(group["params"]) if x.grad is not None]
-    made._check_gradients(given)
+    made._check_gradients(group, given)
     for index, _, gradient in given:
         if not is_finite(gradient):
             raise ValueError(f"parameters: expected finite gradients, got that of {name_of(group, position, index)}")
@@ -188,7 +217,7 @@ def _moved(made: MirrorOptimizer, group: dict[str, Any], given: list[tuple[Tenso
     return [_rms(trial.state[x].get(MIRROR, x.detach()).double()) for x in probes]
 
 
-_OF_LATER_STEPS = ("momentum", "nesterov", "weight_decay", "maximize", "foreach")
+_OF_LATER_STEPS = ("momentum", "nesterov", "weight_decay", "maximize", "foreach", "adamw", "betas", "eps")
 
 
 def _directions(group: dict[str, Any], gradients: list[Tensor]) -> list[Tensor]:

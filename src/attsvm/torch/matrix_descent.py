@@ -3,31 +3,35 @@
 In descent by lines the direction is the gradient with each row or column divided by its length.
 """
 
+import math
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.gradients import Given
+from attsvm.torch.matrices import check_layout, doubt_about, layout_of, taken_apart
 from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import sharding_of
 from attsvm.torch.steps import Along, TensorBatch
+
+Scale = Literal["match_rms", "muon"] | None
 
 
 class MatrixDescent(MirrorOptimizer):
     """Base class: w ← w − lr·D(b), where D maps each matrix to one of norm 1.
 
-    A subclass provides :meth:`_along`.
+    A subclass provides :meth:`_along` and :meth:`_squares`.
 
     Parameters
     ----------
     params : iterable
         As in :class:`attsvm.torch.MirrorDescent`.
     own : dict
-        ``lr``, ``normalize``, ``heads``, ``fused``, and the options that only this optimizer has.
+        ``lr``, ``normalize``, ``scale``, the fields of ``MatrixLayout``, and the options that only this optimizer has.
     shared : dict
         Options of :class:`SharedOptions`.
     """
@@ -38,17 +42,32 @@ class MatrixDescent(MirrorOptimizer):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        heads = group["heads"]
-        for parameter in group["params"]:
-            if parameter.ndim > 1 and parameter.shape[0] % heads:
-                shape = tuple(parameter.shape)
-                raise ValueError(
-                    f"heads: expected a divisor of the first axis of each parameter, got {heads} for {shape}"
-                )
+        if group["scale"] is not None and not group["normalize"]:
+            raise ValueError(f"scale: expected None with normalize=False, got {group['scale']!r}")
+        if not group["adamw"]:
+            for parameter in group["params"]:
+                check_layout(layout_of(group), parameter.shape)
 
-    def _check_gradients(self, given: list[Given]) -> None:
-        super()._check_gradients(given)
-        if any(sharding_of(parameter).split for _, parameter, _ in given):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        doubts = [] if group["adamw"] else [doubt_about(layout_of(group), x.shape) for x in group["params"]]
+        if any(doubts):
+            warnings.warn(f"{type(self).__name__}: {next(filter(None, doubts))}", UserWarning, stacklevel=5)
+
+    def _of_earlier(self, saved: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+        """In 1.0 the heads of a tensor (H, …) were its first axis, and all axes after the first were columns."""
+        found = super()._of_earlier(saved, params)
+        several = [x.shape for x in params if x.ndim > 2]
+        if "flatten" in found and several:
+            if saved["heads"] > 1 and all(len(shape) == 3 and shape[0] == saved["heads"] for shape in several):
+                return {**found, "flatten": False, "heads": 1}
+            found["flatten"] = not saved["fused"]
+        return found
+
+    def _check_gradients(self, group: dict[str, Any], given: list[Given]) -> None:
+        super()._check_gradients(group, given)
+        if not group["adamw"] and any(sharding_of(parameter).split for _, parameter, _ in given):
             raise RuntimeError(
                 f"{type(self).__name__}: expected whole matrices, got a parameter that is sharded over processes"
             )
@@ -73,13 +92,27 @@ class MatrixDescent(MirrorOptimizer):
     def _direction(self, group: dict[str, Any], tensor: Tensor, rounded: torch.dtype) -> Tensor:
         if tensor.numel() == 0:
             return tensor
-        matrices, put_back = taken_apart(tensor, group["heads"], fused=group["fused"])
-        # the direction does not depend on the scale, but squares must not underflow
-        largest = matrices.abs().amax(dim=(-2, -1), keepdim=True)
-        matrices = matrices / torch.where(largest > 0, largest, 1.0)
-        if tensor.ndim < 2:
-            return put_back(unit_lines(matrices, (-2, -1)))
-        return put_back(self._along(group, matrices, rounded))
+        stacks, put_back = taken_apart(tensor, layout_of(group))
+        found = []
+        for stack in stacks:
+            # the direction does not depend on the scale, but squares must not underflow
+            largest = stack.abs().amax(dim=(-2, -1), keepdim=True)
+            stack = stack / torch.where(largest > 0, largest, 1.0)
+            along = unit_lines(stack, (-2, -1)) if tensor.ndim < 2 else self._along(group, stack, rounded)
+            factor = self._factor(group["scale"], *stack.shape[1:])
+            found.append(along if factor == 1.0 else along * factor)
+        return put_back(found).contiguous()
+
+    def _factor(self, scale: str | None, rows: int, columns: int) -> float:
+        """The number by which the direction of a matrix is multiplied."""
+        if scale == "muon":
+            return math.sqrt(max(1.0, rows / columns))
+        # 0.2 is about the root mean square of the steps of Adam, in units of lr
+        return 1.0 if scale is None else 0.2 * math.sqrt(rows * columns / self._squares(rows, columns))
+
+    @abstractmethod
+    def _squares(self, rows: int, columns: int) -> int:
+        """The sum of the squares of the entries of D of a matrix of full rank."""
 
 
 class _LineDescent(MatrixDescent):
@@ -92,15 +125,23 @@ class _LineDescent(MatrixDescent):
         params: ParamsT,
         lr: float | Tensor,
         *,
-        heads: int = 1,
-        fused: bool = False,
         normalize: bool = True,
+        scale: Scale = None,
+        heads: int | tuple[int, ...] = 1,
+        blocks: tuple[int, ...] | None = None,
+        fused: bool = False,
+        flatten: bool | None = None,
+        transposed: bool = False,
         **shared: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(params, {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}, shared)
+        own: dict[str, Any] = {"lr": lr, "normalize": normalize, "scale": scale, "heads": heads, "blocks": blocks}
+        super().__init__(params, {**own, "fused": fused, "flatten": flatten, "transposed": transposed}, shared)
 
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         return unit_lines(matrices, self._axis)
+
+    def _squares(self, rows: int, columns: int) -> int:
+        return rows if self._axis == 2 else columns
 
 
 class RowDescent(_LineDescent):
@@ -113,8 +154,8 @@ class RowDescent(_LineDescent):
     ----------
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
         As in :class:`attsvm.torch.MirrorDescent`; a vector is normalised as a whole.
-    heads, fused
-        What is one matrix, as in :class:`attsvm.torch.SpectralDescent`.
+    scale, heads, blocks, fused, flatten, transposed
+        As in :class:`attsvm.torch.SpectralDescent`.
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the lengths of the rows of b.
 
@@ -156,8 +197,8 @@ class ColumnDescent(_LineDescent):
     ----------
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
         As in :class:`attsvm.torch.MirrorDescent`; a vector is normalised as a whole.
-    heads, fused
-        What is one matrix, as in :class:`attsvm.torch.SpectralDescent`.
+    scale, heads, blocks, fused, flatten, transposed
+        As in :class:`attsvm.torch.SpectralDescent`.
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the lengths of the columns of b.
 
@@ -186,24 +227,6 @@ class ColumnDescent(_LineDescent):
     """
 
     _axis = 1
-
-
-def taken_apart(tensor: Tensor, heads: int, *, fused: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The matrices (k, r, c) of a tensor, and the function that makes a tensor of them.
-
-    ``tensor``: a vector, which is one column, or a tensor whose first axis is (heads, …): the weight (H·m, d) of a
-    linear layer, or keys (H, d, m) of H heads. ``fused``: whether all heads are one matrix: (H·m, d), and [K_1, …, K_H]
-    of keys (H, d, m).
-    """
-    shape = tensor.shape
-    if tensor.ndim == 3 and heads > 1 and shape[0] == heads:
-        if not fused:
-            return tensor, torch.Tensor.contiguous
-        beside = tensor.movedim(0, 1)
-        return beside.reshape(1, shape[1], -1), lambda x: x.reshape(beside.shape).movedim(1, 0).contiguous()
-    blocks = 1 if fused or tensor.ndim < 2 else heads
-    rows = 1 if tensor.ndim == 0 else shape[0]
-    return tensor.reshape(blocks, rows // blocks, -1), lambda x: x.reshape(shape).contiguous()
 
 
 def unit_lines(matrices: Tensor, axes: int | tuple[int, int]) -> Tensor:

@@ -1,15 +1,18 @@
 """ℓp mirror descent: ∇ψ(w⁺) = ∇ψ(w) − lr·g with the potential ψ = (1/p)‖·‖_p^p."""
 
+import warnings
 from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.gradients import Given
+from attsvm.torch.changes import Trace
+from attsvm.torch.gradients import Given, name_of
+from attsvm.torch.link import Link
 from attsvm.torch.norms import PowerSum, divisor_and_sum, fits_one_pass, over_all_tensors, power_sum, power_sums
-from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
-from attsvm.torch.sharding import WHOLE, largest_entry
+from attsvm.torch.optimizer import BUFFER, MIRROR, MirrorOptimizer, SharedOptions
+from attsvm.torch.sharding import WHOLE, largest_entry, local_shard
 from attsvm.torch.steps import Along, TensorBatch
 
 
@@ -39,13 +42,23 @@ class MirrorDescent(MirrorOptimizer):
         The step is taken along g + momentum·b.
     weight_decay : float, default 0
         Decoupled: before the step w is multiplied by 1 − lr·weight_decay, as in AdamW, for every p. In the mirror
-        variable this is z·(1 − lr·weight_decay)^(p−1), because ∇ψ is homogeneous of degree p − 1.
+        variable this is z·(1 − lr·weight_decay)^(p−1), because ∇ψ is homogeneous of degree p − 1. With ``linear`` it is
+        that up to (lr·weight_decay)².
     normalize : bool, default False
         Divide by the ℓq norm, so that lr is the length of every step in that norm. A zero gradient gives no step.
     scope : {"each", "all"}, default "each"
         Whether the norm is that of each tensor, or of all tensors of the parameter group together.
+    linear : float, default 0
+        δ in the link w = sign(z)\|z\|^(1/(p−1)) + δz, for p < 2. Without it dw/dz is 0 at 0, and weights that start at
+        zero hardly move: at p = 1.1, w = 0.02 needs \|z\| = 0.68. With δ of about 0.3 times the size of the weights of
+        a layer they move at once, and fewer weights stay near zero. ψ is then the Moreau envelope of (1/p)‖·‖_p^p.
     maximize : bool, default False
         Maximize instead of minimize.
+    adamw : bool, default False
+        For parameter groups: True updates the group by AdamW, with the ``lr``, ``weight_decay``, ``betas`` and ``eps``
+        of the group, as `torch.optim.AdamW` does. :func:`attsvm.torch.param_groups_of` makes such groups.
+    betas, eps : default (0.9, 0.999) and 1e-8
+        Of AdamW.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
         What to do if a gradient of the group holds an infinity or a NaN, or is so large that new weights or state would
         (for p < 2 without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in
@@ -68,8 +81,15 @@ class MirrorDescent(MirrorOptimizer):
     ValueError
         If an option is out of range or a parameter is complex.
 
+    Warns
+    -----
+    RuntimeWarning
+        Once, if more than a tenth of a tensor that started at zero is still near zero after 50 steps along nonzero
+        gradients.
+
     See Also
     --------
+    attsvm.torch.param_groups_of : Groups of a whole transformer, with AdamW for what should not be sparse.
     attsvm.torch.lr_from_adam, attsvm.torch.lr_from_sgd : Suitable values of lr.
     attsvm.optimizers.mirror_descent : In JAX.
 
@@ -83,6 +103,9 @@ class MirrorDescent(MirrorOptimizer):
     entry of tensors of at most 2^14 entries, and at about a thousand entries of larger ones, which differ from step to
     step. So a change of few entries of a large tensor may be undone by the next step: make it under `torch.no_grad`,
     without ``.data``. On accelerators ``nonfinite="unchecked"`` compares the place in memory only.
+
+    Convergence in direction to the ℓp Att-SVM is a theorem for ``linear=0``. With ``linear`` the power dominates the
+    link only for ‖W‖ → ∞, so the limit is measured only.
 
     Sharded parameters: steps without ``normalize`` are elementwise and therefore correct under any sharding. Norms are
     completed over the processes for FSDP2 (``DTensor``). FSDP1 does not show that it shards, so steps with
@@ -110,10 +133,11 @@ class MirrorDescent(MirrorOptimizer):
         *,
         normalize: bool = False,
         scope: Literal["each", "all"] = "each",
+        linear: float = 0.0,
         **shared: Unpack[SharedOptions],
     ) -> None:
         self._forget()
-        super().__init__(params, {"lr": lr, "p": p, "normalize": normalize, "scope": scope}, shared)
+        super().__init__(params, {"lr": lr, "p": p, "normalize": normalize, "scope": scope, "linear": linear}, shared)
 
     def _forget(self) -> None:
         super()._forget()
@@ -121,18 +145,58 @@ class MirrorDescent(MirrorOptimizer):
         self._power_sums: dict[int, PowerSum] = {}
         # by the id of a group: what |z| and |b| are at most
         self._bounds: dict[int, tuple[float, float]] = {}
+        # by the id of a parameter that started at zero: the turn of its first step
+        self._at_zero: dict[int, int] = {}
 
-    def _potential(self, group: dict[str, Any]) -> float:
-        return float(group["p"])
+    def _link(self, group: dict[str, Any]) -> Link:
+        return Link(float(group["p"]), float(group["linear"]))
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        if group["linear"] and group["p"] >= 2.0:
+            raise ValueError(f"linear: expected 0 with p = {group['p']}, got {group['linear']}; only p < 2 needs it")
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return not group["normalize"]
+
+    def _state_of(self, parameter: Tensor, link: Link, momentum: float) -> tuple[Tensor | None, Tensor | None]:
+        new = MIRROR not in self.state[parameter]
+        found = super()._state_of(parameter, link, momentum)
+        if new and link.p < 2.0 and not link.linear and _share(local_shard(parameter) == 0) > _MANY:
+            self._at_zero[id(parameter)] = self._turn
+        return found
+
+    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
+        traces = super()._step_group(group, given, scale)
+        if self._at_zero:
+            self._warn_of_zeros(group, given)
+        return traces
+
+    def _warn_of_zeros(self, group: dict[str, Any], given: list[Given]) -> None:
+        """Warn once if weights that started at zero are still near zero, although their gradients are not zero."""
+        for index, x, gradient in given:
+            if self._turn - self._at_zero.get(id(x), self._turn) < _STEPS_AT_ZERO:
+                continue
+            del self._at_zero[id(x)]
+            share = _share((local_shard(x).abs() < _NEAR_ZERO) & (local_shard(gradient) != 0))
+            if share > _MANY:
+                name = name_of(group, next(i for i, one in enumerate(self.param_groups) if one is group), index)
+                warnings.warn(
+                    f"MirrorDescent: {name} started at zero, and {share:.0%} of its entries are below {_NEAR_ZERO:g} "
+                    f"after {_STEPS_AT_ZERO} steps along nonzero gradients. With p = {group['p']} weights leave zero "
+                    "slowly. Give such tensors adamw=True in a group, as attsvm.torch.param_groups_of does, p=2 or "
+                    "linear > 0",
+                    RuntimeWarning,
+                    stacklevel=8,
+                )
+                self._at_zero = {}
+                return
 
     def _known_finite(self, everything: list[list[Given]]) -> set[int]:
         """Those whose gradients have a finite norm, which is computed in one pass for a normalised step."""
         before, self._power_sums = self._power_sums, {}
         for group, given in zip(self.param_groups, everything, strict=True):
-            if not group["normalize"] or group["momentum"]:
+            if group["adamw"] or not group["normalize"] or group["momentum"]:
                 continue
             q, compiles = _dual_exponent(group), self._compiles(group)
             for _, x, gradient in given:
@@ -152,12 +216,13 @@ class MirrorDescent(MirrorOptimizer):
         p, bounds = float(group["p"]), self._bounds.pop(id(group), None)
         if super()._may_overflow(group, given, largest):
             return True
-        if group["normalize"] or p >= 2.0 or not given:
+        if group["adamw"] or group["normalize"] or p >= 2.0 or not given:
             return False
         # 0.9 leaves room for rounding errors, which add up
         limit = 0.9 * min(torch.finfo(dtype).max for dtype in {x.dtype for x in group["params"]}) ** (p - 1.0)
         lr, momentum = float(group["lr"]), group["momentum"]
-        decay = abs(1.0 - lr * group["weight_decay"]) ** (p - 1.0)
+        shrink = abs(1.0 - lr * group["weight_decay"])
+        decay = max(1.0, shrink) if group["linear"] else shrink ** (p - 1.0)
         if self._changed and not self._changed.isdisjoint(id(x) for _, x, _ in given):
             bounds = None
         for known in [None] if bounds is None else [bounds, None]:
@@ -201,6 +266,14 @@ class MirrorDescent(MirrorOptimizer):
             found.append(divisor_and_sum(x, q) if one is None else (one.divisor, one.total))
         divisors, sums = parts[0].new_tensor(found).unbind(dim=1)
         return divisors, sums
+
+
+_STEPS_AT_ZERO, _NEAR_ZERO, _MANY = 50, 1e-6, 0.1
+"""After so many steps, so small weights are still at zero, and a larger share of a tensor is reported."""
+
+
+def _share(found: Tensor) -> float:
+    return float(found.float().mean()) if found.numel() else 0.0
 
 
 def _dual_exponent(group: dict[str, Any]) -> float:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attsvm._utils.powers import power
+from attsvm.torch.fused import constant_numbers
 from attsvm.torch.sharding import WHOLE, largest_entries, sharding_of
 from attsvm.torch.steps import POWERS, TensorBatch
 
@@ -119,5 +120,6 @@ def _kernel(q: float, threads: int) -> Any:
     made = compiler(sums, fullgraph=True, isolate_recompiles=True, options={"split_reductions": False})
     typical = torch.zeros(ROWS, SHORTEST_ROW)
     torch._dynamo.mark_dynamic(typical, 1)
-    made(typical, torch.ones(()))
+    with constant_numbers():
+        made(typical, torch.ones(()))
     return made

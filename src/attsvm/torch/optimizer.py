@@ -21,9 +21,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from attsvm._utils.memory import enough_memory
+from attsvm.torch.adamw import COUNT, FIRST, SECOND, Moments, adamw_step, add_moments, count_device
 from attsvm.torch.changes import Trace, adopt_changes, is_changed, mirror_of, trace_of
 from attsvm.torch.fused import compiler_works, compiling_pays, fits_kernel
 from attsvm.torch.gradients import Given, gradient_scale, refuse
+from attsvm.torch.link import Link
 from attsvm.torch.options import OPTIONS, NonFinite, check_names, check_names_of_group, number, read_option
 from attsvm.torch.sharding import LARGEST_JOINED, WHOLE, all_finite, is_finite, local_shard, sharding_of
 from attsvm.torch.steps import Along, StepKind, TensorBatch, accumulate, descend, descend_along
@@ -41,6 +43,9 @@ class SharedOptions(TypedDict, total=False):
     nonfinite: NonFinite
     foreach: bool | None
     compiled: bool | None
+    adamw: bool
+    betas: tuple[float, float]
+    eps: float
 
 
 DEFAULTS: SharedOptions = {
@@ -51,7 +56,16 @@ DEFAULTS: SharedOptions = {
     "nonfinite": "skip",
     "foreach": None,
     "compiled": None,
+    "adamw": False,
+    "betas": (0.9, 0.999),
+    "eps": 1e-8,
 }
+
+ADAMW_ALONE = {"betas", "eps"}
+"""Options that only groups with ``adamw`` read."""
+
+ADAMW = {"lr", "weight_decay", "maximize", "adamw", *ADAMW_ALONE}
+"""Options that these groups read."""
 
 
 class MirrorOptimizer(Optimizer, ABC):
@@ -83,16 +97,19 @@ class MirrorOptimizer(Optimizer, ABC):
         defaults: dict[str, Any] = {**own, **DEFAULTS}
         check_names(type(self).__name__, shared, defaults)
         defaults = {name: read_option(name, value) for name, value in {**defaults, **shared}.items()}
+        given = sorted(ADAMW_ALONE & set(shared))
         nonfinite = defaults.pop("nonfinite")
         self.skipped_steps = 0
         self._forget()
         super().__init__(params, defaults)
         self.nonfinite: NonFinite = nonfinite
+        if given and not any(group["adamw"] for group in self.param_groups):
+            raise ValueError(f"{given[0]}: expected a group with adamw=True, which has such an option, got none")
 
     def _forget(self) -> None:
         """Forget what is kept between steps beside the state."""
         # by id, because hashing a tensor is a call of Python code; parameters live as long as their group
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._seen: dict[int, tuple[int, Link]] = {}
         # by the id of a group: its options, as they were when they were checked
         self._checked: dict[int, list[Any]] = {}
         # what the last step has left in weights that are computed from mirror variables
@@ -108,9 +125,12 @@ class MirrorOptimizer(Optimizer, ABC):
     _signs = False
     """Whether the direction of an elementwise step is sign(b)."""
 
-    def _potential(self, group: dict[str, Any]) -> float:
-        """The p of the potential (1/p)‖w‖_p^p."""
-        return 2.0
+    def _link(self, group: dict[str, Any]) -> Link:
+        """The link from mirror variables to weights."""
+        return Link(2.0)
+
+    def _link_of(self, group: dict[str, Any]) -> Link:
+        return Link(2.0) if group["adamw"] else self._link(group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Read the options of a group. Raises ValueError if one is of another type or out of range."""
@@ -130,7 +150,7 @@ class MirrorOptimizer(Optimizer, ABC):
             self._check_group(group)
             self._checked[id(group)] = now
 
-    def _check_gradients(self, given: list[Given]) -> None:
+    def _check_gradients(self, group: dict[str, Any], given: list[Given]) -> None:
         """Raise RuntimeError if a gradient cannot be used."""
         for _, parameter, gradient in given:
             if gradient.layout != torch.strided:
@@ -198,7 +218,7 @@ class MirrorOptimizer(Optimizer, ABC):
         ]
         for group, given in zip(self.param_groups, everything, strict=True):
             self._check_changed(group)
-            self._check_gradients(given)
+            self._check_gradients(group, given)
         policies = [group.get("nonfinite", self.nonfinite) for group in self.param_groups]
         found = gradient_scale(self, everything, policies, self._known_finite(everything))
         if found is None:
@@ -227,9 +247,9 @@ class MirrorOptimizer(Optimizer, ABC):
         self._turn += 1
         moving: set[int] = set()
         for group, given in groups:
-            p, seen = self._potential(group), self._seen
+            link, seen = self._link_of(group), self._seen
             moving.update([id(x) for _, x, _ in given])
-            self._changed.update([id(x) for _, x, _ in given if seen.get(id(x)) != (x._version, p)])
+            self._changed.update([id(x) for _, x, _ in given if seen.get(id(x)) != (x._version, link)])
         resting = []
         for trace in self._traces:
             ids = list(map(id, trace.parameters))
@@ -266,26 +286,50 @@ class MirrorOptimizer(Optimizer, ABC):
         self.skipped_steps += 1
 
     def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
+        traces = self._adamw(group, given, scale) if group["adamw"] else self._descend(group, given, scale)
+        link = self._link_of(group)
+        self._seen.update({id(x): (x._version, link) for _, x, _ in given})
+        for changed in (self._changed, self._changed_here):
+            if changed:
+                changed.difference_update([id(x) for _, x, _ in given])
+        return traces
+
+    def _adamw(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
+        moments, narrow = [], []
+        for _, parameter, gradient in given:
+            mirror, _ = self._state_of(parameter, Link(2.0), 0.0)
+            weights, state = parameter.detach() if mirror is None else mirror, self.state[parameter]
+            add_moments(state, weights)
+            own, slope, first, second = (local_shard(x) for x in (weights, gradient, state[FIRST], state[SECOND]))
+            moments.append(Moments(own, slope, first, second, state[COUNT]))
+            if mirror is not None:
+                narrow.append((parameter, mirror))
+        if moments:
+            adamw_step(group, moments, scale)
+        for parameter, mirror in narrow:
+            parameter.copy_(mirror)
+        reads = self.nonfinite != "unchecked"
+        return [
+            trace_of([x], self._turn, whole=sharding_of(x) is WHOLE, entries=reads or x.device.type == "cpu")
+            for x, _ in narrow
+        ]
+
+    def _descend(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
         batches = self._batches(group, given)
-        lr, p = float(group["lr"]), self._potential(group)
+        lr, link = float(group["lr"]), self._link(group)
         momentum, nesterov = group["momentum"], group["nesterov"]
         # ∇ψ is homogeneous of degree p − 1: multiplying w by c multiplies z by c^(p−1)
         shrink = 1.0 - lr * group["weight_decay"]
-        decay = math.copysign(abs(shrink) ** (p - 1.0), shrink)
-        exponent = 1.0 / (p - 1.0)
+        decay = shrink if link.linear else math.copysign(abs(shrink) ** (link.p - 1.0), shrink)
         if self._elementwise(group) and lr > 0.0:
             for batch in batches:
-                descend(batch, StepKind(exponent, self._signs, nesterov), lr, scale, momentum, decay)
+                descend(batch, StepKind(link, self._signs, nesterov), lr, scale, momentum, decay)
         else:
             momenta = [accumulate(batch, scale, momentum, nesterov) for batch in batches]
             # computing the weights from z rounds: with lr = 0 they must not even be written
             if batches and lr > 0.0:
                 for batch, along in zip(batches, self._directions(group, batches, momenta), strict=True):
-                    descend_along(batch, exponent, along, lr, decay)
-        self._seen.update({id(x): (x._version, p) for _, x, _ in given})
-        for changed in (self._changed, self._changed_here):
-            if changed:
-                changed.difference_update([id(x) for _, x, _ in given])
+                    descend_along(batch, link, along, lr, decay)
         return [self._trace_of(batch) for batch in batches if batch.weights[0] is not batch.mirrors[0]]
 
     def _trace_of(self, batch: TensorBatch) -> Trace:
@@ -304,9 +348,9 @@ class MirrorOptimizer(Optimizer, ABC):
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[TensorBatch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
         compiles = self._compiles(group)
-        p, momentum = self._potential(group), group["momentum"]
+        link, momentum = self._link(group), group["momentum"]
         for _, parameter, gradient in given:
-            row: list[Any] = [parameter.detach(), gradient, *self._state_of(parameter, p, momentum)]
+            row: list[Any] = [parameter.detach(), gradient, *self._state_of(parameter, link, momentum)]
             sharding = sharding_of(parameter)
             if sharding is not WHOLE:
                 row = [None if x is None else local_shard(x) for x in row]
@@ -326,16 +370,16 @@ class MirrorOptimizer(Optimizer, ABC):
             batches.append(TensorBatch(parameters, weights, gradients, mirrors, momenta, joined, kernel, sharding))
         return batches
 
-    def _state_of(self, parameter: Tensor, p: float, momentum: float) -> tuple[Tensor | None, Tensor | None]:
+    def _state_of(self, parameter: Tensor, link: Link, momentum: float) -> tuple[Tensor | None, Tensor | None]:
         """Mirror variable (None if the weights are their own) and momentum buffer (if any), created if missing."""
         state = self.state[parameter]
         dtype = mirror_dtype(parameter.dtype)
-        own_mirror = p == 2.0 and dtype == parameter.dtype
+        own_mirror = link.is_identity and dtype == parameter.dtype
         if not own_mirror:
             if MIRROR not in state:
-                state[MIRROR] = mirror_of(parameter, p, dtype)
+                state[MIRROR] = mirror_of(parameter, link, dtype)
             elif id(parameter) in self._changed or id(parameter) in self._changed_here:
-                adopt_changes(parameter, state[MIRROR], p)
+                adopt_changes(parameter, state[MIRROR], link)
         if momentum and BUFFER not in state:
             state[BUFFER] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
         return None if own_mirror else state[MIRROR], state[BUFFER] if momentum else None
@@ -353,7 +397,9 @@ class MirrorOptimizer(Optimizer, ABC):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            check_names_of_group(type(self).__name__, group, [*self.defaults, "nonfinite"])
+            unread = set(self.defaults) - ADAMW if group["adamw"] is True else ADAMW_ALONE
+            known = [name for name in self.defaults if name not in unread or group[name] == self.defaults[name]]
+            check_names_of_group(type(self).__name__, group, [*known, "nonfinite"])
             self._check_group(group)
             for parameter in group["params"]:
                 if not parameter.is_floating_point():
@@ -384,7 +430,9 @@ class MirrorOptimizer(Optimizer, ABC):
             own = chain.from_iterable(group["params"] for group in self.param_groups)
             for key, parameter in zip(saved, own, strict=True):
                 for name, value in final["state"].get(key, {}).items():
-                    if isinstance(value, Tensor):
+                    if isinstance(value, Tensor) and name == COUNT:
+                        self.state[parameter][name] = value.float().to(count_device(parameter.device), copy=True)
+                    elif isinstance(value, Tensor):
                         dtype = mirror_dtype(parameter.dtype)
                         self.state[parameter][name] = value.to(parameter.device, dtype, copy=True)
 
@@ -404,18 +452,22 @@ class MirrorOptimizer(Optimizer, ABC):
         kind = type(self).__name__
         entries = {name for state in saved["state"].values() for name in state}
         for group in saved["param_groups"]:
-            missing = (set(self.defaults) & set(OPTIONS)) - set(group) - _ADDED_LATER
+            missing = (set(self.defaults) & set(OPTIONS)) - set(group) - set(_ADDED_LATER)
             foreign = {name for name in group if name in OPTIONS and name not in {*self.defaults, "nonfinite"}}
-            if missing or foreign or not entries <= {MIRROR, BUFFER}:
+            if missing or foreign or not entries <= {MIRROR, BUFFER, FIRST, SECOND, COUNT}:
                 names = ", ".join(sorted(missing or foreign or entries))
                 raise ValueError(f"state_dict: expected one of {kind}, got {'no ' if missing else ''}{names}")
         for group, own in zip(saved["param_groups"], self.param_groups, strict=False):
-            self._check_group({**own, **group, "params": own["params"]})
+            self._check_group({**own, **group, **self._of_earlier(group, own["params"]), "params": own["params"]})
             for key, parameter in zip(group["params"], own["params"], strict=False):
                 for name, value in saved["state"].get(key, {}).items():
-                    if value.shape != parameter.shape:
+                    if value.shape != parameter.shape and name != COUNT:
                         shapes = f"{tuple(parameter.shape)}, got {tuple(value.shape)}"
                         raise ValueError(f"state_dict: expected a {name} of the shape of its parameter, {shapes}")
+
+    def _of_earlier(self, saved: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
+        """The options that a group lacks that an earlier version has saved, as that version took its steps."""
+        return {name: x for name, x in _ADDED_LATER.items() if name in self.defaults and name not in saved}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "nonfinite": self.nonfinite, "skipped_steps": self.skipped_steps}
@@ -423,14 +475,21 @@ class MirrorOptimizer(Optimizer, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for name in _ADDED_LATER & set(self.defaults):
-                group.setdefault(name, self.defaults[name])
+            group.update(self._of_earlier(group, group["params"]))
         # weights and mirror variables from elsewhere are compared at the next step
         self._forget()
 
 
-# a state of an earlier version may lack them
-_ADDED_LATER = {"dtype"}
+# what a state of an earlier version may lack, with the values that change no step
+_ADDED_LATER: dict[str, Any] = {
+    "dtype": None,
+    "scale": None,
+    "blocks": None,
+    "flatten": None,
+    "transposed": False,
+    "linear": 0.0,
+    **{name: DEFAULTS[name] for name in ("adamw", "betas", "eps")},
+}
 
 
 @cache

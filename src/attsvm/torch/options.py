@@ -64,11 +64,25 @@ def _three_numbers(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 3 and all(math.isfinite(number(x)) for x in value)
 
 
+def _integers(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(_AT_LEAST_ONE.fits(x) for x in value)
+
+
+def _tuple_of_list(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _two_numbers(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(0.0 <= number(x) < 1.0 for x in value)
+
+
+_AT_LEAST_ONE = _integer(1, math.inf, "an integer >= 1")
 _SWITCH, _THREE_WAYS = _one_of((True, False), "True or False"), _one_of((True, False, None), "True, False or None")
 
 OPTIONS: dict[str, Option] = {
     "lr": _number_in(0.0, math.inf),
     "p": Option("1 < p < inf", lambda value: 1.0 < number(value) < math.inf, hint="; p = 1.05 is close to l1"),
+    "linear": _number_in(0.0, math.inf),
     "momentum": _number_in(0.0, 1.0),
     "nesterov": _SWITCH,
     "weight_decay": _number_in(0.0, math.inf),
@@ -78,11 +92,22 @@ OPTIONS: dict[str, Option] = {
     "nonfinite": _one_of(NONFINITE),
     "foreach": _THREE_WAYS,
     "compiled": _THREE_WAYS,
-    "heads": _integer(1, math.inf, "an integer >= 1"),
+    "heads": Option(
+        "an integer >= 1 or a tuple of them", lambda x: _AT_LEAST_ONE.fits(x) or _integers(x), _tuple_of_list
+    ),
+    "blocks": _or_none(Option("a tuple of integers >= 1", _integers, _tuple_of_list)),
     "fused": _SWITCH,
+    "flatten": _THREE_WAYS,
+    "transposed": _SWITCH,
+    "scale": _one_of((None, "match_rms", "muon")),
     "iterations": _or_none(_integer(1, 100, "an integer in [1, 100)")),
-    "coefficients": Option("three numbers", _three_numbers, lambda x: tuple(x) if isinstance(x, list) else x),
-    "dtype": Option("None or a torch.dtype", lambda x: x is None or isinstance(x, torch.dtype), _named_dtype),
+    "coefficients": Option("three numbers", _three_numbers, _tuple_of_list),
+    "dtype": Option(
+        "None, 'auto' or a torch.dtype", lambda x: x in (None, "auto") or isinstance(x, torch.dtype), _named_dtype
+    ),
+    "adamw": _SWITCH,
+    "betas": Option("two numbers in [0, 1)", _two_numbers, _tuple_of_list),
+    "eps": _number_in(0.0, math.inf),
 }
 """Every option of an optimizer of this package."""
 

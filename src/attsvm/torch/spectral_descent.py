@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.matrix_descent import MatrixDescent, unit_lines
+from attsvm.torch.matrix_descent import MatrixDescent, Scale, unit_lines
 from attsvm.torch.optimizer import SharedOptions
 from attsvm.torch.sharding import is_finite
 
@@ -24,28 +24,40 @@ class SpectralDescent(MatrixDescent):
     Parameters
     ----------
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
-        As in :class:`attsvm.torch.MirrorDescent`. A tensor of three or more axes (a convolution) is reshaped to the
-        matrix (first axis, all others); a vector is one column, with the direction b/‖b‖.
-    heads : int, default 1
-        H: the first axis of each tensor holds H heads, and each is a matrix of its own. For the weight (H·m, d) of a
-        linear layer these are its blocks of m rows; a tensor (H, d, m) has them along its first axis. For a projection
-        to queries, keys and values in one weight, 3H.
-    fused : bool, default False
-        The heads are one matrix: (H·m, d), and [K_1, …, K_H] of a tensor (H, d, m).
+        As in :class:`attsvm.torch.MirrorDescent`, and so are ``adamw``, ``betas`` and ``eps``. A vector is one column,
+        with the direction b/‖b‖.
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the nuclear norms ‖b‖_* of its matrices.
-    iterations : int or None, default None
-        None: exact, by a singular value decomposition in float32 (float64 for float64 weights), of the singular values
-        that exceed the rounding errors of the gradient: eps of its dtype times the largest one. A number: that many
-        Newton-Schulz iterations. They are much faster on large matrices, and give singular values near 1 (after five
-        iterations between about 0.7 and 1.2).
+    scale : {None, "match_rms", "muon"}, default None
+        A factor of the step of each matrix (r, c). "match_rms": 0.2·√max(r, c), so that steps are about as long as
+        those of AdamW and its learning rates fit. "muon": √max(1, r/c). They are "match_rms_adamw" and "original" of
+        `torch.optim.Muon`.
+    heads : int or tuple of int, default 1
+        The rows of each matrix are this number of blocks of equal size, and each is a matrix of its own. For the weight
+        (H·m, d) of a linear layer these are its heads of m rows. For queries, keys and values in one weight 3H, or
+        (H, g, g) with keys and values of g groups of heads.
+    blocks : tuple of int, optional
+        In place of heads: the number of rows of each block.
+    fused : bool, default False
+        The heads are one matrix: (H·m, d), and [K_1, …, K_H] of a tensor (H, d, m).
+    flatten : bool or None, default None
+        How a tensor of three or more axes is read: True as the matrix (first axis, all others), as for a convolution,
+        False as a batch of matrices in the last two axes, as for experts (E, r, c). None is False, with a warning if
+        the shape is that of a convolution.
+    transposed : bool, default False
+        The weight is stored as (inputs, outputs), as in GPT-2: heads are blocks of columns.
+    iterations : int or None, default 5
+        Number of Newton-Schulz iterations. They give singular values near 1 (after five iterations between about 0.7
+        and 1.2). None: exact, by a singular value decomposition in float32 (float64 for float64 weights), of the
+        singular values that exceed the rounding errors of the gradient: eps of its dtype times the largest one. It
+        takes about a hundred times as long on large matrices.
     coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
         a, b and c of an iteration X ← aX + (bXX' + c(XX')²)X. With (2, -1.5, 0.5) singular values converge to 1.
-    dtype : torch.dtype, str or None, default None
-        Of the products of the iterations; None is that of the state. ``torch.bfloat16`` is several times as fast where
-        the processor multiplies in it, and changes the direction by about 1 %. With 5 iterations it is the direction of
-        `torch.optim.Muon`. Without iterations, the dtype whose rounding errors the gradient has; None is its own. Under
-        autocast it is a float32 tensor with the rounding errors of ``torch.bfloat16`` or ``torch.float16``.
+    dtype : torch.dtype, str or None, default "auto"
+        Of the products of the iterations. None is that of the state (float32 or wider), and so is "auto" on the CPU; on
+        accelerators "auto" is ``torch.bfloat16`` for float32, which changes the direction by about 1 %. Without
+        iterations, the dtype whose rounding errors the gradient has; None and "auto" are its own. Under autocast it is
+        a float32 tensor with the rounding errors of ``torch.bfloat16`` or ``torch.float16``.
 
     Raises
     ------
@@ -56,13 +68,15 @@ class SpectralDescent(MatrixDescent):
 
     See Also
     --------
+    attsvm.torch.param_groups_of : Groups of a whole transformer, with AdamW where there are no hidden matrices.
     attsvm.torch.SignDescent, attsvm.torch.RowDescent
     attsvm.optimizers.spectral_descent : In JAX, for ``attsvm.train``.
 
     Notes
     -----
     For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the spectral Att-SVM
-    is known for linear models and a conjecture for attention.
+    is known for linear models with ``iterations=None``, and a conjecture for attention. With the coefficients of Muon
+    the direction is not the polar factor, and the limit is measured only.
 
     References
     ----------
@@ -75,7 +89,7 @@ class SpectralDescent(MatrixDescent):
     >>> from attsvm.torch import SpectralDescent
     >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
     >>> weight.grad = torch.diag(torch.tensor([3.0, 0.5]))
-    >>> SpectralDescent([weight], lr=0.25).step()
+    >>> SpectralDescent([weight], lr=0.25, iterations=None).step()
     >>> weight.data.round(decimals=3) + 0.0
     tensor([[-0.2500,  0.0000],
             [ 0.0000, -0.2500]])
@@ -86,15 +100,20 @@ class SpectralDescent(MatrixDescent):
         params: ParamsT,
         lr: float | Tensor,
         *,
-        heads: int = 1,
-        fused: bool = False,
         normalize: bool = True,
-        iterations: int | None = None,
+        scale: Scale = None,
+        heads: int | tuple[int, ...] = 1,
+        blocks: tuple[int, ...] | None = None,
+        fused: bool = False,
+        flatten: bool | None = None,
+        transposed: bool = False,
+        iterations: int | None = 5,
         coefficients: Sequence[float] = _MUON,
-        dtype: torch.dtype | str | None = None,
+        dtype: torch.dtype | str | None = "auto",
         **shared: Unpack[SharedOptions],
     ) -> None:
-        own: dict[str, Any] = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
+        own: dict[str, Any] = {"lr": lr, "normalize": normalize, "scale": scale, "heads": heads, "blocks": blocks}
+        own |= {"fused": fused, "flatten": flatten, "transposed": transposed}
         own |= {"iterations": iterations, "coefficients": coefficients, "dtype": dtype}
         super().__init__(params, own, shared)
 
@@ -102,17 +121,24 @@ class SpectralDescent(MatrixDescent):
         super()._check_group(group)
         dtype = group["dtype"]
         known = _OF_GRADIENTS if group["iterations"] is None else _OF_PRODUCTS
-        if dtype is not None and dtype not in known:
+        if dtype not in (None, "auto", *known):
             names = " or ".join(map(str, known))
-            raise ValueError(f"dtype: expected None or {names} with iterations={group['iterations']}, got {dtype!r}")
+            raise ValueError(
+                f"dtype: expected None or 'auto' or {names} with iterations={group['iterations']}, got {dtype!r}"
+            )
 
     def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         if min(matrices.shape[1:]) == 1:
             return unit_lines(matrices, (-2, -1))
-        dtype = group["dtype"]
+        dtype = None if group["dtype"] == "auto" else group["dtype"]
         if group["iterations"] is None:
             return exact_polar_factor(matrices, dtype or rounded)
+        if group["dtype"] == "auto" and matrices.device.type != "cpu" and matrices.dtype == torch.float32:
+            dtype = torch.bfloat16
         return newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
+
+    def _squares(self, rows: int, columns: int) -> int:
+        return min(rows, columns)
 
 
 def exact_polar_factor(matrices: Tensor, rounded: torch.dtype) -> Tensor:

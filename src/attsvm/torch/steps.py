@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from attsvm._utils.powers import Functions, signed_power
+from attsvm._utils.powers import Functions
 from attsvm.torch.fused import kernel
+from attsvm.torch.link import Link
 from attsvm.torch.sharding import Sharding
 
 
 class StepKind(NamedTuple):
     """What a step does, fixed when it is compiled."""
 
-    exponent: float  # of the link w = sign(z)|z|^exponent
+    link: Link
     sign: bool = False  # whether to step along sign(d) in place of d
     nesterov: bool = False  # whether to look ahead of the momentum buffer
-    decays: bool = False  # whether z is multiplied by a number
+    decays: bool = False  # whether z is that of smaller weights
     divides: bool = False  # whether d is divided by one
 
 
@@ -104,7 +105,7 @@ def descend(batch: TensorBatch, kind: StepKind, lr: float, scale: float, momentu
     _take(batch, kind._replace(decays=decay != 1.0), directions, batch.buffers, [numbers] * len(directions))
 
 
-def descend_along(batch: TensorBatch, exponent: float, along: Along, lr: float, decay: float) -> None:
+def descend_along(batch: TensorBatch, link: Link, along: Along, lr: float, decay: float) -> None:
     """Take a step in place along given directions."""
     directions, lengths, divisors = along.directions, lr * along.lengths, along.divisors
     if batch.joined:
@@ -112,7 +113,7 @@ def descend_along(batch: TensorBatch, exponent: float, along: Along, lr: float, 
         (joined,), (factors,) = directions, batch.per_part(lengths)
         joined = joined if divisors is None else joined / batch.per_part(divisors)[0]
         directions, lengths, divisors = [joined * factors], torch.ones_like(lengths[:1]), None
-    kind = StepKind(exponent, decays=decay != 1.0, divides=divisors is not None)
+    kind = StepKind(link, decays=decay != 1.0, divides=divisors is not None)
     fixed = lengths.new_tensor([1.0, 0.0, decay]).expand(len(lengths), 3)
     columns = [fixed, lengths[:, None], (lengths if divisors is None else divisors)[:, None]]
     _take(batch, kind, directions, None, list(torch.cat(columns, dim=1).unbind()))
@@ -165,15 +166,16 @@ def _update(
         direction = torch.sign(direction)
     if kind.divides:
         direction = direction / divisor
-    # z ← decay·z − step·d
-    if kind.decays:
+    # z ← decay·z − step·d; cube roots in float64 take minutes to compile
+    functions = POWERS_BY_CUBE_ROOTS if compiled and mirror.dtype == torch.float32 else POWERS
+    if kind.decays and kind.link.linear:
+        mirror.copy_(kind.link.shrunk(mirror, decay, functions))
+    elif kind.decays:
         mirror.mul_(decay)
     mirror.addcmul_(direction, step, value=-1.0)
     if weights is None:
         return
-    # w ← sign(z)|z|^(1/(p−1)); cube roots in float64 take minutes to compile
-    functions = POWERS_BY_CUBE_ROOTS if compiled and mirror.dtype == torch.float32 else POWERS
-    linked = signed_power(mirror, kind.exponent, functions)
+    linked = kind.link.weights(mirror, functions)
     if compiled and mirror.device.type == "cpu":
         # A processor fetches a line of memory before it writes to it, and fetches lines that are read earlier. So the
         # weights are read, in a condition that never selects them.

@@ -19,7 +19,7 @@ class Albert(Transformers):
         """The number of layers of each group."""
         config = module.config
         # groups of different sizes are refused, because layers are missing or left
-        return max(1, config.num_hidden_layers // config.num_hidden_groups)
+        return max(1, int(config.num_hidden_layers) // int(config.num_hidden_groups))
 
 
 FAMILIES.register(Albert.name, Albert())

@@ -46,7 +46,7 @@ class OwnSoftmax(Family):
         if seen.query.ndim == 3:
             b = len(self.tokens(module, arguments)[0])
             parts = {
-                part: value.unflatten(0, (b, -1))
+                part: value.reshape(b, -1, *value.shape[1:])
                 for part, value in seen._asdict().items()
                 if isinstance(value, Tensor) and value.ndim == 3
             }
