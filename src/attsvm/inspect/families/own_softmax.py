@@ -45,7 +45,7 @@ class OwnSoftmax(Family):
             )
         if seen.query.ndim == 3:
             b = len(self.tokens(module, arguments)[0])
-            parts = {
+            parts: dict[str, Any] = {
                 part: value.reshape(b, -1, *value.shape[1:])
                 for part, value in seen._asdict().items()
                 if isinstance(value, Tensor) and value.ndim == 3
