@@ -116,7 +116,8 @@ def test_what_is_known_of_it(case):
     if biases == "tokens":
         with pytest.raises(attsvm.ProblemError, match="has biases that depend on its tokens"):
             found.robustness(0, 1)
-    with pytest.raises(attsvm.ProblemError, match=r"biases of positions|is not described by a method stream"):
+    of_what = "biases that depend on its tokens" if biases == "tokens" else "biases of positions"
+    with pytest.raises(attsvm.ProblemError, match=rf"{of_what}|is not described by a method stream"):
         found.explain(1, [0])
     for head in found.heads if found.margins is not None else ():
         assert 0 < head.margin.lower <= head.margin.upper <= 1 + 1e-9

@@ -63,6 +63,7 @@ def test_a_tower_that_the_text_does_not_run_is_left_out_and_named(make, tmp_path
     found = attsvm.inspect.inspect(model, batch, margins=False)
     assert found.not_run == [name for name in found.layer_names if name.startswith("vision")]
     assert len(found.not_run) == 2
+    assert not found.special_known  # the class token is one of pictures
     assert set(found.layer.tolist()) == {2, 3}
     assert not found.interrupted
     assert found.rebuilt_error.max() < CLOSE

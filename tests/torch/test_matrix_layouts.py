@@ -139,3 +139,9 @@ def test_a_state_of_1_0_goes_on_as_it_was():
         parameter.grad = torch.tensor(gradient)
         optimizer.step()
         np.testing.assert_allclose(-parameter.detach().numpy(), wanted(gradient), atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [SpectralDescent, RowDescent, ColumnDescent])
+def test_steps_of_vectors_are_as_long_as_those_of_adam(optimizer):
+    made = step(np.random.default_rng(5).standard_normal(64), optimizer, scale="match_rms")
+    assert np.sqrt(np.mean(np.square(made))) == pytest.approx(0.2, rel=1e-6)

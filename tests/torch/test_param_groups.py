@@ -230,6 +230,21 @@ def test_the_table_says_what_was_decided():
     assert "1 frozen parameters" in lines[-1]
 
 
+def test_every_group_has_its_number_of_entries_in_the_table():
+    groups = param_groups_of(Model(), MirrorDescent, lr=1e-3)
+    rows = [line.split() for line in repr(groups).splitlines()[1:]]
+    shown = [row[1] for row in rows if row[0] in {group["name"] for group in groups}]
+    assert shown == [f"{sum(x.numel() for _, x in group['params']):,}" for group in groups]
+
+
+def test_a_rate_of_adamw_is_that_of_matrices_only_at_its_length():
+    rates = {group["name"]: group["lr"] for group in param_groups_of(Model(), lr=3.333e-3)}
+    assert set(rates.values()) == {3.333e-3}
+    for scale in (None, "muon"):
+        groups = param_groups_of(Model(), lr=3.333e-3, scale=scale, coefficients=[2, -1.5, 0.5])
+        assert all(group.get("lr") == (3.333e-3 if "adamw" in group else None) for group in groups)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
@@ -238,6 +253,11 @@ def test_the_table_says_what_was_decided():
         ((SpectralDescent, {"lr": -1.0}), ValueError, "lr: expected a number > 0"),
         ((SpectralDescent, {"where": "mlp"}), ValueError, "where: expected 'matrices' or 'attention'"),
         ((SpectralDescent, {"heads": 3}), ValueError, "heads: expected a number of heads that fits the 8 rows"),
+        ((SpectralDescent, {"heads": [4, 4]}), ValueError, r"heads: expected an integer >= 1, .* got \[4, 4\]"),
+        ((SpectralDescent, {"heads": 0}), ValueError, "heads: expected an integer >= 1, or two"),
+        (([SpectralDescent],), ValueError, "optimizer: expected a class of attsvm.torch"),
+        ((SpectralDescent, {"adamw": True}), TypeError, "param_groups_of: expected options among .*, got adamw"),
+        ((SpectralDescent, {"iterations": 0}), ValueError, "iterations: expected None or an integer"),
         ((MirrorDescent, {"lr": 1e-3, "normalize": False}), ValueError, "normalize: expected True"),
     ],
 )
@@ -249,3 +269,11 @@ def test_arguments_out_of_range_are_refused(arguments, error, says):
         param_groups_of(Model().parameters(), SpectralDescent)
     with pytest.raises(ValueError, match="model: expected trained matrices of hidden layers"):
         param_groups_of(nn.Linear(3, 2))
+
+
+def test_heads_along_the_second_axis_are_one_matrix():
+    sides = {name: nn.Parameter(torch.randn(8, 2, 4)) for name in "qkvor"}
+    found = decided(param_groups_of(in_block(num_heads=2, **sides)))
+    kinds = {name.split(".")[-1]: x for name, x in found.items()}
+    assert {kinds[name] for name in "qkv"} == {("attention", "flatten=True")}
+    assert {kinds[name] for name in "or"} == {("matrices", "flatten=True")}

@@ -193,7 +193,7 @@ def _recorded(
         given = keys, np.take_along_axis(as_array(call.query), at[:, None], axis=2)
     biases = biases_of(call.mask, b, heads, Q, T)
     if biases is not None and call.softcap is not None:
-        raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases of positions, got both")
+        raise ProblemError(f"model: {name}: expected a soft cap of the logits or biases, got both")
     part = Layer(
         name=name,
         tokens=np.zeros((b, T, 0)) if found is None else as_array(found.keys),

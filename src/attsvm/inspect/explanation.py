@@ -279,7 +279,8 @@ def check_split(source: ModelAndBatch, index: int, layer: Layer) -> None:
     """Raise a ProblemError if logits of a layer cannot be split by origin."""
     layer.weights()
     if layer.given is not None or layer.bias is not None:
-        what = "biases of positions" if layer.given is None else "norms of queries and keys"
+        biases = "biases that depend on its tokens" if layer.bias_of_tokens else "biases of positions"
+        what = biases if layer.given is None else "norms of queries and keys"
         raise ProblemError(f"model: {layer.name} has {what}, which are not split by origin")
     steps_to(source.model, source.layers[index])
 

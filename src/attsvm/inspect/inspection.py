@@ -180,12 +180,12 @@ class _Work:
     def inspection(self) -> Inspection:
         """What is known so far."""
         source = self.source
-        heads, (_, *sizes) = list(self.heads.values()), self.groups[0]
+        heads, (inspected, *sizes) = list(self.heads.values()), self.groups[0]
         about = dict(zip(LayerGroup._fields[1:], sizes, strict=True))  # those of the first group
         return Inspection.of_heads(
             heads,
             model=type(source.model).__name__,
-            family=source.layers[0].family.name,
+            family=source.layers[inspected[0]].family.name,
             layer_names=[layer.name for layer in source.layers],
             **about,
             groups=[*self.groups],
@@ -195,7 +195,8 @@ class _Work:
             biased=self.biased,
             gap=self.gap,
             seed=source.sampler.seed,
-            special_known=self.special is not None or source.layers[0].class_token,
+            special_known=self.special is not None
+            or any(source.layers[k].class_token for group in self.groups for k in group.layers),
             interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
             view=self.view,
             supports=dict(self.supports),

@@ -102,8 +102,8 @@ class Inspection(Result):
     positions : int ndarray, shape (n, Q)
         Positions of the queries in their padded sequences, in the first group; −1 where there is no query.
     biased : bool
-        Whether the logits of some layer have biases of positions, which are a part of W; see
-        :func:`attsvm.inspect.inspect`.
+        Whether the logits of some layer have biases, of positions or of positions and tokens, which are a part of W;
+        see :func:`attsvm.inspect.inspect`.
     gap : float
         Required relative width of the margins' intervals.
     seed : int
@@ -282,7 +282,7 @@ class Inspection(Result):
         ------
         ProblemError
             If the family of the model does not describe its residual stream (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its
-            layers have biases of positions or norms of queries and keys, their W is not known, the vectors of
+            layers have biases of logits or norms of queries and keys, their W is not known, the vectors of
             ``origins`` do not fit or are linearly dependent, no query decides for a token of the pattern, or the model
             rounds the stream by more than 0.1 %, as with weights in bfloat16.
 

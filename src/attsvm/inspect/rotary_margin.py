@@ -34,12 +34,12 @@ class RotaryMargin(NamedTuple):
 def rotary_margin(layer: Layer, head: int, selected: Selected) -> RotaryMargin:
     """The margin of one head; ``selected``: its argmax, −1 where there is no query.
 
-    Raises ProblemError unless keys and queries are linear in the tokens up to rotations, without biases of positions.
+    Raises ProblemError unless keys and queries are linear in the tokens up to rotations, without biases of logits.
     """
     if layer.rotation is None or layer.given is not None or layer.bias is not None:
         raise ProblemError(
             f"rotary_margin: expected a layer with rotary positions whose keys and queries are linear in its tokens, "
-            f"without norms of queries and keys and without biases of positions, got {layer.name}"
+            f"without norms of queries and keys and without biases of logits, got {layer.name}"
         )
     parts = layer.weights()
     key, query = np.vstack([parts.key[head], parts.key_bias[head]]), parts.biased_query(head)

@@ -113,7 +113,7 @@ class HeadView:
     # at most as wide as :data:`VIEW_GAP`, if the steps were sufficient. None if margins were not requested.
     interval: MarginInterval | None
     # the smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
-    # queries and keys, or biases of positions.
+    # queries and keys, or biases of logits.
     factor_change: FactorChange | None
     explanation: Explanation | None  # the split of the head's logits by origin
     unexplained: str  # why there is no explanation

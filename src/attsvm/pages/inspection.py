@@ -208,8 +208,8 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
         )
     if inspection.biased:
         found.append(
-            "The logits have biases of positions. They are a part of W: the tokens have one-hot positions as additional"
-            " coordinates, and the queries have their biases."
+            "The logits have biases, of positions or (as in DeBERTa) of positions and tokens. They are a part of W: the"
+            " tokens have one-hot positions as additional coordinates, and the queries have their biases."
         )
     if inspection.sampled:
         found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")

@@ -130,8 +130,13 @@ def _matched(
     made = made(parameters, lr=1.0, **options, **({} if p is None else {"p": p}))
     rates: list[tuple[int, float]] = []
     rates_from_zero: list[tuple[int, float]] = []
-    for position, group in enumerate(made.param_groups):
-        _check_equal(made.param_groups[0], group)
+    # groups for AdamW have its rate already
+    own_groups = [(position, group) for position, group in enumerate(made.param_groups) if not group["adamw"]]
+    if not own_groups:
+        raise ValueError("parameters: expected some that are not for AdamW, got groups with adamw=True only")
+    first = own_groups[0][1]
+    for position, group in own_groups:
+        _check_equal(first, group)
         given = _gradients(made, position, group)
         gradients = [gradient.double() for _, gradient in given]
         wanted = [float(lr) * (1.0 if adam else _rms(gradient)) for gradient in gradients]
@@ -148,8 +153,8 @@ def _matched(
     if not (rates or rates_from_zero):
         raise ValueError("parameters: expected nonzero gradients, got none; call backward() first")
     # each gradient moves the weights by lr·g/(1 − momentum) in all, for SGD as well
-    grows = 1.0 / (1.0 - made.param_groups[0]["momentum"])
-    own = _growth(made.param_groups[0])
+    grows = 1.0 / (1.0 - first["momentum"])
+    own = _growth(first)
     return _geometric_mean(rates or rates_from_zero) * (1.0 if adam else grows) / own
 
 
@@ -165,12 +170,12 @@ def rate_of_weights(
 ) -> float:
     """The lr at which steps are about as long as those of AdamW, if gradients have independent normal entries.
 
-    ``count`` and ``size``: number of entries of a tensor, and their root mean square. It is the lr of AdamW itself with
-    ``scale``, which does the same for matrices.
+    ``count`` and ``size``: number of entries of a tensor, and their root mean square. ``optimizer``: mirror descent or
+    sign descent.
     """
     group = {"normalize": True, "momentum": 0.0, "linear": 0.0, **options}
     if not issubclass(optimizer, MirrorDescent):
-        return lr if group.get("scale") == "match_rms" else lr / _growth(group)
+        return lr / _growth(group)
     if not group["normalize"]:
         raise ValueError("normalize: expected True where no gradient is given, got False; see lr_from_adam")
     p = float(group["p"])

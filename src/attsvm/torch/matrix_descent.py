@@ -99,20 +99,24 @@ class MatrixDescent(MirrorOptimizer):
             largest = stack.abs().amax(dim=(-2, -1), keepdim=True)
             stack = stack / torch.where(largest > 0, largest, 1.0)
             along = unit_lines(stack, (-2, -1)) if tensor.ndim < 2 else self._along(group, stack, rounded)
-            factor = self._factor(group["scale"], *stack.shape[1:])
+            _, rows, columns = stack.shape
+            # a vector has norm 1 for every optimizer
+            squares = 1 if tensor.ndim < 2 else self._squares(rows, columns)
+            factor = _factor(group["scale"], rows, columns, squares)
             found.append(along if factor == 1.0 else along * factor)
         return put_back(found).contiguous()
-
-    def _factor(self, scale: str | None, rows: int, columns: int) -> float:
-        """The number by which the direction of a matrix is multiplied."""
-        if scale == "muon":
-            return math.sqrt(max(1.0, rows / columns))
-        # 0.2 is about the root mean square of the steps of Adam, in units of lr
-        return 1.0 if scale is None else 0.2 * math.sqrt(rows * columns / self._squares(rows, columns))
 
     @abstractmethod
     def _squares(self, rows: int, columns: int) -> int:
         """The sum of the squares of the entries of D of a matrix of full rank."""
+
+
+def _factor(scale: str | None, rows: int, columns: int, squares: int) -> float:
+    """The number by which the direction of a matrix, with this sum of squares of its entries, is multiplied."""
+    if scale == "muon":
+        return math.sqrt(max(1.0, rows / columns))
+    # 0.2 is about the root mean square of the steps of Adam, in units of lr
+    return 1.0 if scale is None else 0.2 * math.sqrt(rows * columns / squares)
 
 
 class _LineDescent(MatrixDescent):
@@ -155,7 +159,7 @@ class RowDescent(_LineDescent):
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
         As in :class:`attsvm.torch.MirrorDescent`; a vector is normalised as a whole.
     scale, heads, blocks, fused, flatten, transposed
-        As in :class:`attsvm.torch.SpectralDescent`.
+        As in :class:`attsvm.torch.SpectralDescent`; "match_rms" is the factor 0.2·√c here, of a matrix (r, c).
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the lengths of the rows of b.
 
@@ -198,7 +202,7 @@ class ColumnDescent(_LineDescent):
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
         As in :class:`attsvm.torch.MirrorDescent`; a vector is normalised as a whole.
     scale, heads, blocks, fused, flatten, transposed
-        As in :class:`attsvm.torch.SpectralDescent`.
+        As in :class:`attsvm.torch.SpectralDescent`; "match_rms" is the factor 0.2·√r here, of a matrix (r, c).
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the lengths of the columns of b.
 

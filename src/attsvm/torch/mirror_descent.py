@@ -50,8 +50,8 @@ class MirrorDescent(MirrorOptimizer):
         Whether the norm is that of each tensor, or of all tensors of the parameter group together.
     linear : float, default 0
         δ in the link w = sign(z)\|z\|^(1/(p−1)) + δz, for p < 2. Without it dw/dz is 0 at 0, and weights that start at
-        zero hardly move: at p = 1.1, w = 0.02 needs \|z\| = 0.68. With δ of about 0.3 times the size of the weights of
-        a layer they move at once, and fewer weights stay near zero. ψ is then the Moreau envelope of (1/p)‖·‖_p^p.
+        zero hardly move: at p = 1.1, w = 0.02 needs \|z\| = 0.68. With δ of about the size of the weights of a layer
+        they move at once, and more weights stay small. ψ is then the Moreau envelope of (1/p)‖·‖_p^p.
     maximize : bool, default False
         Maximize instead of minimize.
     adamw : bool, default False

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from attsvm.torch.learning_rate import rate_of_weights
 from attsvm.torch.matrix_descent import ColumnDescent, MatrixDescent, RowDescent
 from attsvm.torch.mirror_descent import MirrorDescent
-from attsvm.torch.optimizer import MirrorOptimizer
-from attsvm.torch.options import number
+from attsvm.torch.optimizer import ADAMW_ALONE, MirrorOptimizer
+from attsvm.torch.options import OPTIONS, check_names, number, read_option
 from attsvm.torch.roles import Heads, Location, Role, roles_of
 from attsvm.torch.sign_descent import SignDescent
 from attsvm.torch.spectral_descent import SpectralDescent
@@ -49,18 +49,17 @@ class ParamGroups(list[dict[str, Any]]):
                 if place.name in names:
                     name = "gains, biases and other vectors" if role.kind == "vectors" else place.pattern
                     lines.setdefault((name, role.why), []).append(place.parameter)
+            first = (group["name"], f"{sum(x.numel() for _, x in group['params']):,}", options)
             for (name, why), tensors in lines.items():
                 shapes = " ".join(dict.fromkeys(str(tuple(x.shape)) for x in tensors))
                 times = f"{len(tensors)} × " if len(tensors) > 1 else ""
-                first = (group["name"], f"{sum(x.numel() for _, x in group['params']):,}", options)
                 table.append((*first, f"{name}  {times}{shapes}", why))
-                options = ""
+                first = ("", "", "")
         if self.left_out:
             table.append(("left out", "", "", f"{len(self.left_out)} frozen parameters", ""))
-        shown = [row if i < 2 or row[0] != table[i - 1][0] else ("", "", *row[2:]) for i, row in enumerate(table)]
-        widths = [max(len(row[column]) for row in shown) for column in range(5)]
+        widths = [max(len(row[column]) for row in table) for column in range(5)]
         return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
         )
 
 
@@ -93,8 +92,9 @@ def param_groups_of(
         The optimizer that the groups are for.
     lr : float, optional
         A learning rate of AdamW. Needed by :class:`attsvm.torch.MirrorDescent` and :class:`attsvm.torch.SignDescent`,
-        whose rates differ: they are computed from it, the weights as they are now, and the momentum. For the others
-        the ``lr`` of the optimizer is that of AdamW, for all groups.
+        whose rates differ: they are computed from it, the weights as they are now, and the momentum, to two digits.
+        For the others the ``lr`` of the optimizer is that of AdamW, for all groups. With another ``scale`` than
+        "match_rms" steps have another length, and the rate given here is that of the groups for AdamW only.
     where : {"matrices", "attention"}, default "matrices"
         "attention" leaves only queries, keys and values to the optimizer.
     heads : int or (int, int), optional
@@ -115,7 +115,7 @@ def param_groups_of(
     ValueError
         If ``heads`` does not fit the model, or a value is out of range.
     TypeError
-        If the model is no module.
+        If the model is no module, or an option is unknown.
 
     See Also
     --------
@@ -139,8 +139,9 @@ def param_groups_of(
     [('attention', 6, 1), ('matrices', None, 3), ('embeddings', None, 1), ('output', None, 1), ('vectors', None, 9)]
     >>> optimizer = SpectralDescent(groups, lr=1e-3)
     """
-    _check(model, optimizer, lr, where)
-    given = {**_RECIPES[optimizer], **options}
+    _check(model, optimizer, lr, where, heads)
+    check_names("param_groups_of", options, [name for name in OPTIONS if name not in {"adamw", *ADAMW_ALONE}])
+    given = {**_RECIPES[optimizer], **{name: read_option(name, value) for name, value in options.items()}}
     rows, left_out = [], []
     for place, role in roles_of(model, heads):
         if not place.parameter.requires_grad:
@@ -169,10 +170,10 @@ _TAKEN = ("attention", "matrices", "lora")
 _ORDER = ("attention", "matrices", "lora", "zero at the start", "others", "embeddings", "output", "other", "vectors")
 
 
-def _check(model: Any, optimizer: Any, lr: Any, where: Any) -> None:
+def _check(model: Any, optimizer: Any, lr: Any, where: Any, heads: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    if optimizer not in _RECIPES:
+    if not isinstance(optimizer, type) or optimizer not in _RECIPES:
         raise ValueError(f"optimizer: expected a class of attsvm.torch such as SpectralDescent, got {optimizer!r}")
     if where not in ("matrices", "attention"):
         raise ValueError(f"where: expected 'matrices' or 'attention', got {where!r}")
@@ -180,6 +181,9 @@ def _check(model: Any, optimizer: Any, lr: Any, where: Any) -> None:
         raise ValueError(f"lr: expected a learning rate of AdamW for {optimizer.__name__}, got None")
     if lr is not None and not 0.0 < number(lr) < math.inf:
         raise ValueError(f"lr: expected a number > 0, got {lr!r}")
+    numbers = heads if isinstance(heads, tuple) and len(heads) == 2 else (heads,)
+    if heads is not None and not all(type(one) is int and one >= 1 for one in numbers):
+        raise ValueError(f"heads: expected an integer >= 1, or two of them as (H, g), got {heads!r}")
 
 
 def _rms(tensors: list[Tensor]) -> float:
@@ -213,6 +217,7 @@ def _options(
     chosen = dict(given)
     if issubclass(optimizer, MatrixDescent):
         chosen = {**role.layout, **chosen}
-    if lr is not None:
+        return chosen if lr is None or chosen["scale"] != "match_rms" else {**chosen, "lr": float(lr)}
+    if lr is not None:  # rounded, so that similar layers are one group
         chosen["lr"] = float(f"{rate_of_weights(count, size, lr, optimizer, chosen):.2g}")
     return chosen

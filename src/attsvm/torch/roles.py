@@ -117,7 +117,10 @@ def roles_of(model: nn.Module, heads: Heads = None) -> Iterator[tuple[Location, 
             yield place, Role("embeddings", {}, "tied embedding" if len(places) > 1 else "embedding")
             continue
         siblings = beside.get(place.names[1], {})
-        yield place, _attention(place, siblings, heads) or _other(place, layers, bool(siblings))
+        role = _attention(place, siblings, heads)
+        if role is None and siblings and _heads_are_second(place, heads):
+            role = Role("matrices", {"flatten": True}, "matrix of attention, heads along the second axis")
+        yield place, role or _other(place, layers, bool(siblings))
 
 
 def _is_layer(place: Location) -> bool:
@@ -174,6 +177,8 @@ def _attention(place: Location, beside: dict[str, Location], heads: Heads) -> Ro
     part = next((part for part, other in beside.items() if other is place), None)
     if part is None or (part != "qkv" and not ("q" in beside and beside.keys() & {"k", "kv"})):
         return None
+    if _heads_are_second(place, heads):
+        return Role("attention", {"flatten": True}, f"{part}, one matrix: heads along the second axis")
     if place.parameter.ndim == 3:  # (H, d, m)
         return Role("attention", {"flatten": False}, f"{part}: {len(place.parameter)} heads along the first axis")
     number, groups = heads if isinstance(heads, tuple) else (heads, None)
@@ -191,6 +196,13 @@ def _attention(place: Location, beside: dict[str, Location], heads: Heads) -> Ro
         whole = "3 matrices" if part == "qkv" else "one matrix"
         return Role("attention", {**layout, "heads": 3 if part == "qkv" else 1}, f"{part}, {whole}: pass heads=H")
     return Role("attention", {**layout, "heads": split}, f"{part}, heads: {split}")
+
+
+def _heads_are_second(place: Location, heads: Heads) -> bool:
+    """Whether a parameter is (d, H, m), as in XLNet, and not (H, d, m)."""
+    number = (heads[0] if isinstance(heads, tuple) else heads) or _integer(place.owners, _NUM_HEADS)
+    shape = place.parameter.shape
+    return len(shape) == 3 and number is not None and shape[1] == number < shape[0]
 
 
 def _split_of_fused(place: Location, number: int | None, groups: int | None) -> int | tuple[int, int, int] | None:

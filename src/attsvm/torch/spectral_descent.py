@@ -49,8 +49,8 @@ class SpectralDescent(MatrixDescent):
     iterations : int or None, default 5
         Number of Newton-Schulz iterations. They give singular values near 1 (after five iterations between about 0.7
         and 1.2). None: exact, by a singular value decomposition in float32 (float64 for float64 weights), of the
-        singular values that exceed the rounding errors of the gradient: eps of its dtype times the largest one. It
-        takes about a hundred times as long on large matrices.
+        singular values that exceed the rounding errors of the gradient: eps of its dtype times the largest one. Its
+        decompositions are slow on accelerators.
     coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
         a, b and c of an iteration X ← aX + (bXX' + c(XX')²)X. With (2, -1.5, 0.5) singular values converge to 1.
     dtype : torch.dtype, str or None, default "auto"

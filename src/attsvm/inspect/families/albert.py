@@ -18,7 +18,7 @@ class Albert(Transformers):
     def runs(self, module: Any) -> int:
         """The number of layers of each group."""
         config = module.config
-        # groups of different sizes are refused, because layers are missing or left
+        # of groups of different sizes the larger ones are refused, because they run more often
         return max(1, int(config.num_hidden_layers) // int(config.num_hidden_groups))
 
 

@@ -16,7 +16,7 @@ class InspectedModelFields(Fields):
     layers: list[str] = path("layer_names")  # names of the attention layers
     rotary: bool  # whether W is I/sqrt(d_h) over rotated keys and queries
     not_run: list[str]  # names of the attention layers that the input does not run, which are left out
-    biased: bool  # whether the logits have biases of positions, which are a part of W
+    biased: bool  # whether the logits have biases, of positions or of positions and tokens, as a part of W
 
 
 class InputFields(Fields):
@@ -178,7 +178,7 @@ class ViewFields(Fields):
     # the constraints that determine the Att-SVM of the selection; null if there is no Att-SVM
     reasons: ReasonsFields | None
     # smallest change of the key and query weights together that alters a selection; null with rotary positions,
-    # norms of queries and keys, or biases of positions
+    # norms of queries and keys, or biases of logits
     factor_change: FactorChangeFields | None
     # the decision margin split by origin in the residual stream; null if the family does not describe its stream
     origins: OriginsFields | None
