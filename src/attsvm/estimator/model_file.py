@@ -59,7 +59,7 @@ A class that is not made of its fields has ``saved``, which returns data, and ``
 """
 
 LEFT_OUT = {("FitState", "optimizer"), *((name, "_sample") for name in ESTIMATORS)}
-"""What no prediction needs: it is None after loading. Of the training tokens a file has landmarks of an ensemble only."""
+"""What no prediction needs: it is None after loading. A file has no training tokens but an ensemble's landmarks."""
 
 TRUSTED = ["numpy.dtype"]
 """What transformers of scikit-learn hold besides the types that skops trusts; it makes them from empty arrays."""
@@ -84,8 +84,8 @@ class Saveable:
         """Write the fitted estimator to an ``.npz`` file, without pickle.
 
         The file holds no training data but the landmarks of an ensemble, at most 300 training tokens, and the words of
-        texts and of columns of words. :func:`attsvm.load_model` reads it. Predictions of the loaded estimator are equal to the last bit. Its training
-        can go on; the optimizer then begins anew.
+        texts and of columns of words. :func:`attsvm.load_model` reads it. Predictions of the loaded estimator are equal
+        to the last bit. Its training can go on; the optimizer then begins anew.
 
         Parameters
         ----------

@@ -126,7 +126,7 @@ def _notes(report: dict[str, Any], part: str, ensemble: bool) -> Iterator[str]:
         yield (
             "Too few bags can be held out for early stopping, so the classifier is an ensemble of attention and ridge "
             "regressions on pooled features. Attention, selected tokens and figures are those of the attention alone, "
-            "which does not explain every prediction; `contributions` of the classifier divides the output among tokens."
+            "which does not explain every prediction; contributions(X) of the classifier divides the output."
         )
     if alone := one_class(report):
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
