@@ -122,6 +122,23 @@ def test_columns_units_and_options_are_refused_by_name(folder):
     run("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
 
 
+def test_a_page_says_that_few_bags_have_an_ensemble():
+    bags = attsvm.datasets.digit_bags(60, 20, seed=0)
+    found = attsvm.fit(bags.train, labels=bags.train_labels, steps=25)
+    result = found.numbers()
+    check_result(result)
+    assert result["training"]["ensemble"] is True
+    assert "an ensemble of attention and ridge regressions" in found.page()
+
+
+def test_regressors_have_no_classes_to_predict(tmp_path):
+    arrays = np.random.default_rng(0).normal(size=(30, 2, 3))
+    attsvm.AttentionRegressor(max_steps=25).fit(arrays, arrays[:, 0, 0]).save(tmp_path / "model.npz")
+    np.savez(tmp_path / "new.npz", tokens=arrays)
+    done = run("predict", "model.npz", "new.npz", cwd=tmp_path, code=2)
+    assert done.stderr.startswith("attsvm: classifier: expected one that predicts classes, got AttentionRegressor")
+
+
 BAD = {
     "bag: expected the column of .* that names the bag of each row, got none": {"labels": "active"},
     "labels: expected one column, got active, site; fit each by itself, as `attsvm fit .*bags.csv --label active": {

@@ -179,3 +179,15 @@ def test_which_fits_have_an_ensemble():
     )
     with pytest.raises(ProblemError, match="ensemble: expected True, False or 'auto', got 'yes'"):
         quick(ensemble="yes").fit(arrays, labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_that_cannot_be_left_out_give_no_ensemble(kind):
+    arrays, labels = bags()
+    for groups in (np.zeros(60), labels):
+        assert quick(kind).fit(arrays, labels, groups=groups).ensemble_ is None
+    with pytest.raises(ProblemError, match=r"^groups: expected at least two with ensemble=True"):
+        quick(kind, ensemble=True).fit(arrays, labels, groups=np.zeros(60))
+    # nothing is learned of a class that is in no other group, and rounding is not scaled up
+    apart = quick(kind, ensemble=True).fit(arrays, labels, groups=labels)
+    assert np.abs(apart.decision_function(arrays)).max() < 20

@@ -117,7 +117,7 @@ def test_regressors_predict_the_same_and_go_on(loss, tmp_path):
         loaded.predict([1000 + bag for bag in bags])
 
 
-def test_a_loaded_model_has_what_was_fitted_but_no_training_data(fitted, tmp_path):
+def test_a_loaded_model_has_what_was_fitted_but_no_sample(fitted, tmp_path):
     for name, (model, X) in fitted.items():
         model.save(tmp_path / "model.npz")
         loaded = load_model(tmp_path / "model.npz")

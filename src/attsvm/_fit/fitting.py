@@ -59,9 +59,9 @@ def fit(
     """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
 
     The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
-    together with its head is an :class:`attsvm.AttentionClassifier` with its default settings: tokens are scaled, the
-    weights have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a
-    head gets logistic regression on the mean token, scaled to unit norm, as its initial head.
+    together with its head is an :class:`attsvm.AttentionClassifier` with ``ensemble=False``: tokens are scaled, the
+    weights have a penalty, and a tenth of the training sequences, if it has ten of each class, decides when to stop.
+    Otherwise a problem without a head gets logistic regression on the mean token, scaled to unit norm, as initial head.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ def fit(
     Returns
     -------
     Fit or BagFit
-        A :class:`BagFit`, a classifier without comparison with an Att-SVM, for tables, ``Sequences``, more than two
-        classes, and data with groups or test data. After Ctrl-C, or when the callback stopped it, of the steps and
-        draws that were made.
+        A :class:`BagFit`, a classifier with its default settings and without comparison with an Att-SVM, for tables,
+        ``Sequences``, more than two classes, and data with groups or test data; of few bags it is an ensemble. After
+        Ctrl-C, or when the callback stopped it, of the steps and draws that were made.
 
     Raises
     ------

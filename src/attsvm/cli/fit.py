@@ -34,14 +34,15 @@ SOURCE is the name of a data source, a file that one of them reads, or an import
 `Source` (see `attsvm.datasets`).
 
 Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together and
-compared with no Att-SVM: this is `attsvm.AttentionClassifier` with its default settings. `--no-train-head` keeps the
+compared with no Att-SVM: this is `attsvm.AttentionClassifier` with `ensemble=False`. `--no-train-head` keeps the
 head, logistic regression on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well.
 With queries the attention is combined (W).
 
 Tables `.csv`, `.tsv`, `.jsonl` and `.parquet` have one row for each token: `--bag` names the column that says which bag
 a row belongs to, `--label` that of the labels, and all other columns are numbers or words of the tokens. Tables, data
 of more than two classes, archives with `tokens` (N, d) beside `bag` or `offsets`, and data with `--test` or groups
-train the classifier alone. DIR then holds `model.npz`, which `attsvm predict` reads.
+train the classifier alone, with its default settings: few bags are classified by an ensemble. DIR holds `model.npz`,
+which `attsvm predict` reads.
 
 Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
 several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.

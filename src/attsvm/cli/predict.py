@@ -11,13 +11,15 @@ from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 
 HELP = """
-MODEL is a file that `attsvm fit --out` or `classifier.save` wrote: `result/model.npz`. DATA are bags as in the fit:
-a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row for each token, or arrays `.npz` or `.json` with the names
-`tokens` and `mask`, `bag` or `offsets`. If they have labels, the predictions are compared with them.
+MODEL is a file that `attsvm fit --out`, `attsvm fit-text --out` or `save` of a classifier wrote: `result/model.npz`.
+DATA are bags as in the fit: a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row for each token, or arrays
+`.npz` or `.json` with the names `tokens` and `mask`, `bag` or `offsets`. For a classifier of texts they are texts: a
+table, or a file `.txt` with one on each line. If they have labels, the predictions are compared with them.
 
 FILE has one row for each bag: the predicted class, the probability of each class, the selected token (its row in the
-table, counted from 1), and its share of the attention. Other columns than those of the fit are refused, and so is a
-column that is evidently in another unit.
+table, counted from 1), and its share of the attention. A classifier of few bags is an ensemble, whose probabilities
+depend on more than the attention; the scores of `--instances` are those of the ensemble. Other columns than those of
+the fit are refused, and so is a column that is evidently in another unit.
 
 Examples:
 

@@ -25,6 +25,9 @@ OF_NETWORK = 0.5
 EQUALITY = 1.0
 """Strength of the penalty on differences between the weights of members."""
 
+NO_OUTPUT = 1e-6
+"""Root mean square of left-out outputs, which estimate labels ±1, below which they are rounding."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -114,7 +117,7 @@ def read_ensemble(ensemble: bool | str) -> bool | None:
     return bool(ensemble)
 
 
-def is_small(task: ClassificationTask) -> bool:
+def is_small(task: ClassificationTask, groups: np.ndarray | None) -> bool:
     """Whether an ensemble is the default: few sequences, some of several tokens, and enough of each class."""
     sequences, counts = task.sequences, np.bincount(task.labels, minlength=task.num_classes)
     return bool(
@@ -122,6 +125,8 @@ def is_small(task: ClassificationTask) -> bool:
         and sequences.lengths.max() > 1
         and counts.min() >= FEWEST_OF_A_CLASS
         and len(sequences.ids) * sequences.dim <= CELLS
+        # without any one group the others still have each class
+        and (groups is None or all(len(np.unique(groups[task.labels == c])) > 1 for c in range(task.num_classes)))
     )
 
 
@@ -137,7 +142,11 @@ def fit_ensemble(
 
     ``outputs``: of the trained network for these sequences.
     ``groups``: (n,), sequences of one group are left out together.
+
+    Raises ProblemError if there is only one group.
     """
+    if groups is not None and len(np.unique(groups)) < 2:
+        raise ProblemError("groups: expected at least two with ensemble=True, which leaves groups out, got one")
     owners = np.arange(len(task.labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     signs = 2.0 * (task.labels[:, None] == np.arange(task.num_classes)) - 1.0
     targets = signs[:, 1:] if task.num_classes == 2 else signs
@@ -172,7 +181,7 @@ def _weighted(
 ) -> Ensemble:
     """The weights of at least 0 that minimise the loss of the sum of the left-out outputs, drawn to equal shares."""
     sizes = np.sqrt((outputs**2).mean(axis=(1, 2)))
-    sizes = np.where(sizes > 0, sizes, 1.0)
+    sizes = np.where(sizes > NO_OUTPUT, sizes, 1.0)
     units = outputs / sizes[:, None, None]
 
     def loss(shares: np.ndarray, chosen: np.ndarray) -> tuple[float, np.ndarray]:

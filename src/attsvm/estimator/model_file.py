@@ -59,7 +59,7 @@ A class that is not made of its fields has ``saved``, which returns data, and ``
 """
 
 LEFT_OUT = {("FitState", "optimizer"), *((name, "_sample") for name in ESTIMATORS)}
-"""What no prediction needs: it is None after loading. A file has none of the training data."""
+"""What no prediction needs: it is None after loading. A file has no training tokens but an ensemble's landmarks."""
 
 TRUSTED = ["numpy.dtype"]
 """What transformers of scikit-learn hold besides the types that skops trusts; it makes them from empty arrays."""
@@ -81,10 +81,11 @@ class Saveable:
     """An estimator that can be saved as a model file."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to an ``.npz`` file, without pickle and without training data.
+        """Write the fitted estimator to an ``.npz`` file, without pickle.
 
-        :func:`attsvm.load_model` reads it. Predictions of the loaded estimator are equal to the last bit. Its training
-        can go on; the optimizer then begins anew.
+        The file holds no training data but the landmarks of an ensemble, at most 300 training tokens, and the words of
+        texts and of columns of words. :func:`attsvm.load_model` reads it. Predictions of the loaded estimator are equal
+        to the last bit. Its training can go on; the optimizer then begins anew.
 
         Parameters
         ----------
@@ -144,7 +145,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    AttentionClassifier, DetectorClassifier or TextClassifier
+    AttentionClassifier, AttentionRegressor, DetectorClassifier or TextClassifier
         Fitted. Parameters that are no data, such as an optimizer of optax, are left out of files; a fit needs new ones.
 
     Raises

@@ -29,9 +29,10 @@ class Predictions:
     tokens : ndarray, shape (N,)
         What each token is called: its row in a table, counted from 1 below the header, or its number in the bag.
     attention : ndarray, shape (N,), or None
-        The share of each token in the attention of its bag; None for detectors, which have no attention.
+        The share of each token in the attention of its bag; None for detectors, which have no attention. Of a
+        classifier with an ensemble, or with n-grams of texts, it is that of attention alone.
     instance_scores : ndarray, shape (N, C)
-        How much each token by itself speaks for each class.
+        How much each token by itself speaks for each class; with an ensemble, for all of it.
     first : int ndarray, shape (n,)
         The place among the N tokens of the one that is selected in each bag: that of the largest attention. For
         detectors that of the largest score for the positive class, of more than two classes for the predicted one.
@@ -109,7 +110,7 @@ def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
     Raises
     ------
     ProblemError
-        If the tokens are not as those of the fit, or a label is none of the classes.
+        If the estimator has no classes, the tokens are not as those of the fit, or a label is none of the classes.
 
     See Also
     --------
@@ -124,6 +125,11 @@ def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
     >>> attsvm.estimator.predict_bags(classifier, BagFile(bags.test, bags.test_labels)).report.majority
     0.5
     """
+    if not hasattr(classifier, "classes_"):
+        raise ProblemError(
+            f"classifier: expected one that predicts classes, got {type(classifier).__name__}; its predict(X) returns "
+            "numbers"
+        )
     sequences, classes = bags.sequences, classifier.classes_
     probability = classifier.predict_proba(sequences)
     attention = np.asarray(classifier.attention(sequences)) if hasattr(classifier, "attention") else None

@@ -376,7 +376,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     ) -> None:
         wanted = read_ensemble(self.ensemble)
         if wanted is None:  # few sequences, of which nothing can be held out
-            wanted = holds_out_nothing and self.early_stopping and not self.warm_start and is_small(task)
+            wanted = holds_out_nothing and self.early_stopping and not self.warm_start and is_small(task, owners)
         if wanted:
             outputs, coordinates = self._output(task.sequences), self._state.coordinates
             self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)

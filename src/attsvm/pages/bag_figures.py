@@ -30,7 +30,7 @@ def _learning(fit: "BagFit") -> DrawnFigure:
     what = (
         "Validation bags are held out from the training bags." if held_out else "No bags were held out for validation."
     )
-    return DrawnFigure("Learning", f"Loss of the classifier during training. {what}", figure)
+    return DrawnFigure("Learning", f"Loss of the attention during training. {what}", figure)
 
 
 def _concentration(fit: "BagFit") -> DrawnFigure | None:

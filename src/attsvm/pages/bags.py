@@ -40,7 +40,7 @@ def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
         f"d = {data['dim']} · {training['steps_done']:,} steps",
         verdict=_verdict(result, part, report),
         body=partial(_body, fit, result, tables, part, report),
-        notes=[*_notes(report, part)],
+        notes=[*_notes(report, part, training["ensemble"])],
         terminal=[*tables, class_table(report, f"{part} bags", "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the fitted classifier", "model.npz"),
@@ -78,6 +78,7 @@ def _numbers(fit: "BagFit", test: str | None, about: dict[str, Any]) -> dict[str
             **parameters,
             "learning_rate": LEARNING_RATES.get(parameters["optimizer"]) if rate is None else rate,
             "scale": classifier.scale_,
+            "ensemble": classifier.ensemble_ is not None,
             "status": classifier.status_,
             "steps_done": classifier.history_["steps"][-1],
             "kept_step": classifier.kept_step_,
@@ -120,7 +121,13 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
     )
 
 
-def _notes(report: dict[str, Any], part: str) -> Iterator[str]:
+def _notes(report: dict[str, Any], part: str, ensemble: bool) -> Iterator[str]:
+    if ensemble:
+        yield (
+            "Too few bags can be held out for early stopping, so the classifier is an ensemble of attention and ridge "
+            "regressions on pooled features. Attention, selected tokens and figures are those of the attention alone, "
+            "which does not explain every prediction; contributions(X) of the classifier divides the output."
+        )
     if alone := one_class(report):
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
     if part == "training":
@@ -210,6 +217,7 @@ def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("groups kept together", "yes" if data["groups"] else "no"),
             ("optimiser, learning rate", f"{training['optimizer']}, {number(training['learning_rate'])}"),
             ("scale of the tokens", training["scale"]),
+            ("ensemble", "yes" if training["ensemble"] else "no"),
             ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
             ("ended", str(training["status"])),
         ],

@@ -39,7 +39,7 @@ def predictions_page(
     return Page(
         numbers,
         terminal=[*_terminal(numbers, bag)],
-        notes=[*_notes(numbers)],
+        notes=[*_notes(numbers, bag)],
         others={
             "predictions.csv": _saver(_header(predictions, bag), _rows(predictions)),
             "instances.csv": _saver([bag, "token", *_columns(predictions)], _tokens(predictions)),
@@ -105,10 +105,14 @@ def _terminal(numbers: dict[str, Any], bag: str) -> Iterable[Table]:
     count = len(numbers["predictions"])
     accuracy = rate(numbers["accuracy"], count, share_interval(numbers["accuracy"], count))
     yield Table([("accuracy", accuracy), *report_rows(report)], title="Prediction")
-    yield class_table(report, "texts" if bag == "text" else "bags", "Classes")
+    yield class_table(report, _several(bag), "Classes")
 
 
-def _notes(numbers: dict[str, Any]) -> Iterable[str]:
+def _several(bag: str) -> str:
+    return "texts" if bag == "text" else "bags"
+
+
+def _notes(numbers: dict[str, Any], bag: str) -> Iterable[str]:
     alone = [*numbers["counts"]]
     if len(alone) == 1 and len(numbers["predictions"]) > 1:
-        yield f"All {len(numbers['predictions']):,} bags are predicted as “{alone[0]}”."
+        yield f"All {len(numbers['predictions']):,} {_several(bag)} are predicted as “{alone[0]}”."

@@ -26,6 +26,7 @@ class BagTrainingFields(Fields):
     batch_size: int  # number of bags of a step
     max_steps: int  # number of steps at most
     scale: str  # columns, or common
+    ensemble: bool  # whether ridge regressions on pooled features classify together with the attention
     status: Status  # how training ended
     steps_done: int  # number of steps made
     kept_step: int  # step whose parameters are kept

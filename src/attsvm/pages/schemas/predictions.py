@@ -11,7 +11,7 @@ class ModelFields(Fields):
 
 
 class BagFields(Fields):
-    bag: str  # its name, or its number from 0
+    bag: str  # its name, or its number: of a bag from 0, of a text from 1
     predicted: str  # the most probable class
     probability: list[Number]  # of each class
     # the selected token: its row in a table, counted from 1 below the header, its number in the bag from 0, or a word
