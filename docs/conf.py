@@ -51,7 +51,10 @@ nitpick_ignore_regex = [
     ("py:(func|class)", r"sklearn\..*"),
     # bases that are not public
     ("py:class", r"attsvm\.(results\.(Batched|Result)|_utils\.displays\.Displayed)"),
-    ("py:class", r"attsvm\.estimator\.[a-z_]+\.(SequenceEstimator|SequenceClassifier|PromptEstimator|LearnedUnit|Saveable)"),
+    (
+        "py:class",
+        r"attsvm\.estimator\.[a-z_]+\.(SequenceEstimator|SequenceClassifier|PromptEstimator|LearnedUnit|Saveable)",
+    ),
     ("py:class", r"attsvm\.(norms|optimizers|regularization|stack|torch)\.[a-z_]+\.[A-Za-z_]+"),
     ("py:obj", r"attsvm\.extensions\.T"),
 ]

@@ -527,8 +527,8 @@ REFUSED = {
         "pictures: expected folders with models whose names end with a training step",
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
-    "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (BLOOM,"),
-    "family": (["bert", "--text", "text.txt", "--family", "Yoso"], "family: expected one of BLOOM, "),
+    "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (ALBERT,"),
+    "family": (["bert", "--text", "text.txt", "--family", "Yoso"], "family: expected one of ALBERT, "),
     "other family": (
         ["bert", "--text", "text.txt", "--family", "GPT-2"],
         "BertModel has no attention layer that GPT-2 matches",

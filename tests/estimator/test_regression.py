@@ -102,7 +102,7 @@ def test_the_gradient_is_that_of_finite_differences(loss, of_residual):
     offsets = np.cumsum([0, 3, 1, 8, 21, 16])
     sequences = Sequences(generator.normal(size=(60, 3)), generator.integers(60, size=offsets[-1]), offsets)
     y, weights, alpha = generator.normal(size=5), generator.uniform(size=5), 0.3
-    batch = gather(sequences, np.arange(5), y, weights, np.zeros(3), 1.0, 50.0)
+    batch = gather(sequences, y, weights, np.zeros(3), 1.0, 50.0)
 
     def objective(p, v, b):
         value = alpha / 2 * (p @ p + v @ v)

@@ -19,6 +19,9 @@ def assert_same(found, expected):
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             assert_same(found[key], value)
+    elif isinstance(expected, list | tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
     elif isinstance(expected, np.ndarray | float):
         np.testing.assert_array_equal(found, expected)
     else:

@@ -5,6 +5,7 @@ import os
 import socket
 from pathlib import Path
 
+import pandas
 import pytest
 
 import attsvm
@@ -152,11 +153,16 @@ def commands(folder):
     problem.save(folder / "problem.npz")
     (folder / "texts.csv").write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
     (folder / "sentences.txt").write_text("a text\n")
+    bags = pandas.DataFrame({"bag": [0, 0, 1, 2, 3, 3], "x": [0.0, 1.0, 2.0, 1.0, 3.0, 2.0]})
+    bags.to_csv(folder / "bags.csv", index=False)
+    fitted = attsvm.AttentionClassifier(max_steps=1, random_state=0).fit(bags, pandas.Series([0, 1, 0, 1]), bag="bag")
+    fitted.save(folder / "model.npz")
     source = str(folder / "problem.npz")
     return {
         "fit": ["fit", source, "--steps", "3"],
         "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
         "next-token": ["next-token", str(folder / "sentences.txt")],
+        "predict": ["predict", str(folder / "model.npz"), str(folder / "bags.csv")],
         "train": ["train", source, "--steps", "3"],
         "solve": ["solve", source, "--selected", "optimal"],
         "playground": ["playground"],
@@ -176,17 +182,17 @@ CONTINUING = {"reproduce", "sweep"}
 """Commands without ``--force``: they continue what is at ``--out``."""
 
 
-def things(folder):
-    """What an output must not replace, by name. No device is among them: a test must not risk one."""
-    os.mkfifo(folder / "FIFO")
+def things(folder, end=""):
+    """What an output must not replace, by name, with an end. No device is among them: a test must not risk one."""
+    os.mkfifo(folder / f"FIFO{end}")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / "socket"))
-    (folder / "link to a FIFO").symlink_to(folder / "FIFO")
-    (folder / "link to nothing").symlink_to(folder / "nothing")
+        listener.bind(str(folder / f"socket{end}"))
+    (folder / f"link to a FIFO{end}").symlink_to(folder / f"FIFO{end}")
+    (folder / f"link to nothing{end}").symlink_to(folder / "nothing")
     (folder / "file").write_text("kept")
-    (folder / "folder").mkdir()
-    (folder / "folder" / "thesis.tex").write_text("kept")
-    return ["FIFO", "socket", "link to a FIFO", "link to nothing", "file/below", "folder"]
+    (folder / f"folder{end}").mkdir()
+    (folder / f"folder{end}" / "thesis.tex").write_text("kept")
+    return [f"{name}{end}" for name in ("FIFO", "socket", "link to a FIFO", "link to nothing", "file/below", "folder")]
 
 
 def state(folder):
@@ -200,7 +206,7 @@ def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(name, tmp
     monkeypatch.chdir(tmp_path)
     arguments = commands(tmp_path)[name]
     force = [] if name in CONTINUING else ["--force"]
-    for thing in things(tmp_path):
+    for thing in things(tmp_path, ".csv" if name == "predict" else ""):
         before = state(tmp_path)
         refused(f"{thing}: ", *arguments, "--out", thing, *force)
         assert state(tmp_path) == before

@@ -112,7 +112,13 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
         make_page(done, command="attsvm fit").write(tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
-    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "index.html",
+        "result.json",
+        "run.npz",
+        "model.npz",
+        "figures",
+    }
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"selection", "learning"}
 
 

@@ -71,7 +71,10 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
         raise _several(path, [*map(str, label)])
     if not isinstance(label, str):
         got = "none" if label is None else type(label).__name__
-        raise ProblemError(f"labels: expected the name of the column of the labels in {path}, got {got}")
+        raise ProblemError(
+            f"labels: expected the name of the column of the labels in {path} (--label COLUMN, and --bag COLUMN), got "
+            f"{got}; for labelled texts use attsvm fit-text"
+        )
     bags = read_bags(path, bag, label, groups, drop)
     other = None
     if test is not None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from attsvm.datasets import Sequences
@@ -20,7 +21,7 @@ MOST_SEQUENCES, FEWEST_OF_A_CLASS, CELLS = 600, 5, 1 << 22
 """Most sequences, fewest of each class, and most numbers of tokens for which an ensemble is the default."""
 
 OF_NETWORK = 0.5
-"""Root mean square of the part of the network in the outputs, which are log odds."""
+"""Largest root mean square of the part of the network in the outputs, which are log odds."""
 
 EQUALITY = 1.0
 """Strength of the penalty on differences between the weights of members."""
@@ -56,7 +57,8 @@ class Ensemble:
     Attributes
     ----------
     scale : float
-        What the output of the network is multiplied by: the root mean square is 0.5 for the training sequences. It is
+        What the output of the network is multiplied by, at most 1: the root mean square is at most 0.5 for the training
+        sequences. It is
         not chosen by left-out sequences, for which the network would have to be trained several times.
     members : tuple of Member
     weights : ndarray, shape (M,)
@@ -65,7 +67,7 @@ class Ensemble:
         The root mean square of the part of each member in the outputs for left-out sequences, divided by the sum of
         all of them.
     losses : ndarray, shape (M,)
-        The mean logistic loss of the outputs of each member for left-out sequences, times the best number.
+        The mean logistic loss of the outputs of each member for left-out sequences, times its best number.
     loss, accuracy : float
         The mean loss, and the share of correct classes, of the weighted sum for left-out sequences. They are a little
         optimistic, because strengths and weights were chosen by them.
@@ -157,7 +159,7 @@ def fit_ensemble(
         members.append(Member(name, pooling, fitted.coefficients, fitted.intercept))
         left_out.append(fitted.left_out)
     size = np.sqrt((outputs**2).mean())
-    scale = OF_NETWORK / size if size > 0 else 0.0
+    scale = min(1.0, OF_NETWORK / size) if size > 0 else 0.0  # the noise of a network that hardly learned stays small
     return _weighted(task, targets, scale, tuple(members), np.array(left_out))
 
 
@@ -184,25 +186,45 @@ def _weighted(
     sizes = np.where(sizes > NO_OUTPUT, sizes, 1.0)
     units = outputs / sizes[:, None, None]
 
-    def loss(shares: np.ndarray, chosen: np.ndarray) -> tuple[float, np.ndarray]:
-        """Logistic loss, summed over the outputs, and its gradient."""
+    # Platt (1999): left-out outputs may separate the classes, and then no finite weight would be best for signs
+    positive = (targets > 0).sum(axis=0)
+    certain = np.where(targets > 0, 1 / (positive + 2), 1 / (len(targets) - positive + 2))
+    parts = task.weights[:, None] / task.weights.sum()
+
+    def smooth(shares: np.ndarray, chosen: np.ndarray, equality: float) -> tuple[float, np.ndarray, np.ndarray]:
+        """Logistic loss of smoothed targets with the penalty on differences, its gradient and its second derivative."""
         margins = targets * np.einsum("m,mnc->nc", shares, chosen)
-        slopes = -targets * expit(-margins) * task.weights[:, None] / task.weights.sum()
-        losses = np.logaddexp(0.0, -margins).sum(axis=1)
-        return float(np.average(losses, weights=task.weights)), np.einsum("mnc,nc->m", chosen, slopes)
+        value = (parts * (np.logaddexp(0.0, -margins) + certain * margins)).sum()
+        slopes = parts * targets * (certain - expit(-margins))
+        curvatures = parts * expit(margins) * expit(-margins)
+        apart = np.eye(len(shares)) - 1 / len(shares)
+        return (
+            float(value + equality * shares @ apart @ shares),
+            np.einsum("mnc,nc->m", chosen, slopes) + 2 * equality * apart @ shares,
+            np.einsum("mnc,nc,knc->mk", chosen, curvatures, chosen) + 2 * equality * apart,
+        )
 
-    def objective(shares: np.ndarray) -> tuple[float, np.ndarray]:
-        apart, strength = shares - shares.mean(), EQUALITY / len(targets)
-        value, gradient = loss(shares, units)
-        return value + strength * float(apart @ apart), gradient + 2 * strength * apart
-
-    def smallest(function: Callable[..., tuple[float, np.ndarray]], number: int, *others: np.ndarray) -> OptimizeResult:
+    def best(chosen: np.ndarray, equality: float) -> np.ndarray:
+        number = len(chosen)
         start, bounds = np.full(number, 1.0 / number), [(0.0, None)] * number
         options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
-        return minimize(function, start, args=others, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        of_shares = partial(smooth, chosen=chosen, equality=equality)
+        found = minimize(lambda x: of_shares(x)[:2], start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        shares = found.x
+        for _ in range(3):  # the last digits, by Newton's method on what is not at its bound
+            _, gradient, curvature = of_shares(shares)
+            free = shares > 0
+            if free.any():
+                step = np.linalg.lstsq(curvature[np.ix_(free, free)], gradient[free], rcond=1e-12)[0]
+                shares[free] = np.maximum(shares[free] - step, 0.0)
+        return np.asarray(shares)
 
-    shares = smallest(objective, len(units)).x
-    alone = np.array([smallest(loss, 1, unit[None]).fun for unit in units])
+    def loss(shares: np.ndarray, chosen: np.ndarray) -> float:
+        margins = targets * np.einsum("m,mnc->nc", shares, chosen)
+        return float((parts * np.logaddexp(0.0, -margins)).sum())
+
+    shares = best(units, EQUALITY / len(targets))
+    alone = np.array([loss(best(unit[None], 0.0), unit[None]) for unit in units])
     accuracy = task.scores(np.einsum("m,mnc->nc", shares, units))["validation_accuracy"]
-    found = loss(shares, units)[0]
+    found = loss(shares, units)
     return Ensemble(float(scale), members, shares / sizes, shares / (shares.sum() or 1.0), alone, found, accuracy)

@@ -60,10 +60,10 @@ ensemble : {{"auto"}} or bool
     Add ridge regressions on pooled features of the tokens to the output: {members}. A landmark
     is one of at most 300 training tokens, and similarities are exp(−γ‖x − z‖²) for six rates γ. The strength of each
     penalty, and the weights of these members, are those that predict left-out training sequences best. The output is
-    their weighted sum plus that of {network}, scaled to a root mean square of 0.5. By default a fit has an ensemble
-    where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend to: with
-    at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in all,
-    each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit`` ends it. Fitted weights,
+    their weighted sum plus that of {network}, scaled down to a root mean square of at most 0.5. By default a fit has
+    an ensemble where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend
+    to: with at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in
+    all, each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit`` ends it. Fitted weights,
     attention, selected tokens and Att-SVMs are those of {network} alone; outputs, probabilities, ``instance_scores``
     and ``contributions`` are those of the ensemble. Landmarks are part of the fitted classifier, and of its files.
 """
