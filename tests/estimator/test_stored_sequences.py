@@ -4,10 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
 from attsvm.datasets import Sequences, stored
 from attsvm.datasets.stored import StoredTable
+from attsvm.estimator import coordinates, ranges
 
 MODELS = [AttentionClassifier(max_steps=50, random_state=0), DetectorClassifier(3, max_steps=50, random_state=0)]
 
@@ -49,7 +51,9 @@ def test_a_padded_array_on_disk_gives_the_same_classifier(padded, on_disk, model
     assert (pickle.loads(pickle.dumps(model)).fit(found, labels).decision_function(found) == expected).all()
     if isinstance(on_disk, np.ndarray):
         return
-    with pytest.raises(ProblemError, match=r"got (Array|Dataset); write Sequences\.from_arrays"):
+    with pytest.raises(
+        ProblemError, match=r"got (Array|Dataset); write Sequences\.from_arrays, Sequences\.from_padded"
+    ):
         model.fit(on_disk, labels)
 
 
@@ -69,6 +73,28 @@ def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, m
     assert max(largest) <= 60 // 6 + 3
     assert found.table.shape == (420, 4)
     assert found.table.dtype == np.float32
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_fit_never_reads_rows_from_all_over_a_file_at_once(model, tmp_path, monkeypatch):
+    """A request of rows that are far apart maps the file between them into the memory, too."""
+    zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
+    tokens = np.random.default_rng(0).normal(size=(6000, 3)).astype(np.float32)
+    monkeypatch.setattr(stored, "ROWS_AT_ONCE", 60)
+    for module, name in ((coordinates, "SAMPLED"), (ranges, "FITTED"), (ranges, "COMPARED")):
+        monkeypatch.setattr(module, name, 100)
+    spans, read = [], StoredTable.__getitem__
+
+    def spied(self, which):
+        rows = np.arange(len(self))[which]
+        spans.append(np.ptp(rows) if rows.size else 0)
+        return read(self, which)
+
+    monkeypatch.setattr(StoredTable, "__getitem__", spied)
+    array = zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(60, 3))
+    bags = Sequences(array, np.arange(6000), np.arange(0, 6001, 100))
+    clone(model).set_params(ensemble=False).fit(bags, np.arange(60) % 2).predict(bags)
+    assert max(spans) <= stored.DENSE * 60
 
 
 def test_integers_on_disk_and_what_is_refused(tmp_path):

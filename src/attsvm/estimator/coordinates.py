@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from attsvm.datasets import Sequences, in_blocks
 
@@ -70,12 +71,17 @@ def units_differ(sequences: Sequences) -> bool:
 
     A column that mostly has one value, such as a rare feature or the corner of a picture, counts with the others.
     """
-    tokens = sequences.ids[:: -(-len(sequences.ids) // SAMPLED)]
-    rows = np.concatenate([np.array(vectors) for _, vectors in in_blocks(sequences.table, np.sort(tokens))])
+    rows = regular_sample(sequences, SAMPLED)
     # in parts, because copies in float64 may not fit into the memory
     parts = [_spreads(rows[:, start : start + COLUMNS]) for start in range(0, sequences.dim, COLUMNS)]
     spreads = np.concatenate(parts)
     return bool(len(spreads) and spreads.max() > DIFFERENT * spreads.min())
+
+
+def regular_sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:
+    """Copies of at most so many tokens at regular places, read in parts: a file is not mapped as a whole."""
+    tokens = sequences.ids[:: -(-len(sequences.ids) // most)]
+    return np.concatenate([np.array(vectors) for _, vectors in in_blocks(sequences.table, np.sort(tokens))])
 
 
 def _spreads(rows: np.ndarray) -> np.ndarray:

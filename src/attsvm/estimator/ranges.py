@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
+from attsvm.estimator.coordinates import regular_sample
 
 FITTED, COMPARED = 10_000, 1_000
 """Most tokens of a fit whose ranges are kept, and most new tokens that are compared with them."""
@@ -62,7 +63,7 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
 
 def _sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:
     """The entries of some tokens, at regular places; NaN for words and for what is not finite."""
-    entries: np.ndarray = sequences.table[sequences.ids[:: -(-len(sequences.ids) // most)]].astype(np.float64)
+    entries = regular_sample(sequences, most).astype(np.float64)
     entries[~np.isfinite(entries)] = np.nan
     if sequences.words:
         entries[:, np.isin(sequences.columns or (), list(sequences.words))] = np.nan
