@@ -101,16 +101,15 @@ class MILBoost:
             none = np.exp(np.add.reduceat(np.log1p(-chance), starts)).clip(1e-12, 1 - 1e-12)
             slope = np.where(labels == 1, none / (1 - none), -1.0)
             tree = DecisionTreeRegressor(max_depth=2).fit(tokens, np.repeat(slope, bags.lengths) * chance)
-            self.trees.append(tree)
             step = tree.predict(tokens)
-            scores = (scores + step / np.abs(step).max().clip(1e-12)).clip(-20, 20)
-            self.sizes = [*getattr(self, "sizes", []), np.abs(step).max().clip(1e-12)]
+            self.trees.append((tree, np.abs(step).max().clip(1e-12)))
+            scores = (scores + step / self.trees[-1][1]).clip(-20, 20)
         return self
 
     def predict(self, bags):
         tokens = bags.table[bags.ids].astype(float)
         scores = np.full(len(tokens), -2.0)
-        for tree, size in zip(self.trees, self.sizes, strict=True):
+        for tree, size in self.trees:
             scores = (scores + tree.predict(tokens) / size).clip(-20, 20)
         none = np.add.reduceat(-np.logaddexp(0, scores), bags.offsets[:-1])
         return (none < np.log(0.5)).astype(int)

@@ -10,6 +10,7 @@ from attsvm import AttentionClassifier, DetectorClassifier
 from attsvm.datasets import Sequences, digit_bags
 from attsvm.errors import ProblemError
 from attsvm.estimator.ridge import fit_ridge
+from attsvm.estimator.stacking import Stacking
 
 KINDS = [AttentionClassifier, DetectorClassifier]
 
@@ -62,6 +63,7 @@ def test_the_decision_is_the_sum_of_the_members_by_definition():
         "extremes of columns",
     ]
     largest, mean, extremes = ensemble.members
+    assert (ensemble.weights > 0).all()
     # a landmark is a token, so with at most 300 tokens all of them are
     tokens = np.concatenate(arrays)
     for array, found in zip(arrays[:5], classifier.decision_function(arrays[:5]), strict=True):
@@ -148,6 +150,39 @@ def test_the_member_that_predicts_has_the_largest_weight():
         assert classifier.score(arrays[60:], labels[60:]) >= 0.9
 
 
+def test_left_out_outputs_that_separate_the_classes_have_the_finite_weights_of_platt():
+    targets, ones = np.repeat([[1.0], [-1.0]], 15, axis=0), np.ones(30)
+    stacking = Stacking(targets, ones)
+    # a probability of 16/17 of the right class
+    np.testing.assert_allclose(stacking.best(targets[None]), np.log(16), rtol=1e-9)
+    both = np.array([targets, targets])
+    np.testing.assert_allclose(stacking.best(both, equality=0.1), np.log(16) / 2, rtol=1e-9)
+    rounded = both * (1 + 1e-12 * np.random.default_rng(0).normal(size=both.shape))
+    np.testing.assert_allclose(stacking.best(rounded, equality=0.1), np.log(16) / 2, rtol=1e-9)
+    # a member that predicts the opposite has no weight
+    np.testing.assert_allclose(stacking.best(np.array([targets, -targets])), [np.log(16), 0], rtol=1e-9)
+    assert stacking.loss(np.log(16) * targets) == pytest.approx(np.log(17 / 16))
+
+
+def test_weights_are_those_of_the_smallest_smoothed_loss():
+    generator = np.random.default_rng(0)
+    targets = np.sign(generator.normal(size=(40, 3)))
+    outputs, weights = targets + 2 * generator.normal(size=(3, 40, 3)), generator.uniform(0.5, 2, 40)
+    found = Stacking(targets, weights).best(outputs, equality=0.05)
+    cvxpy = pytest.importorskip("cvxpy")
+    shares, value = cvxpy.Variable(3, nonneg=True), 0.0
+    for column in range(3):
+        number = {label: (targets[:, column] == label).sum() for label in (1, -1)}
+        right = np.array([(number[label] + 1) / (number[label] + 2) for label in targets[:, column]])
+        margins = cvxpy.multiply(targets[:, column], outputs[:, :, column].T @ shares)
+        value += (weights / weights.sum()) @ (
+            cvxpy.multiply(right, cvxpy.logistic(-margins)) + cvxpy.multiply(1 - right, cvxpy.logistic(margins))
+        )
+    penalty = cvxpy.sum_squares(shares - cvxpy.sum(shares) / 3)
+    cvxpy.Problem(cvxpy.Minimize(value + 0.05 * penalty)).solve(solver="CLARABEL")
+    np.testing.assert_allclose(found, shares.value, rtol=1e-5, atol=1e-6)
+
+
 def test_a_fit_is_determined_by_its_seed_and_survives_pickling():
     data = digit_bags(80, 40, seed=0)
     one, other = (quick().fit(data.train, data.train_labels) for _ in range(2))
@@ -186,8 +221,13 @@ def test_groups_that_cannot_be_left_out_give_no_ensemble(kind):
     arrays, labels = bags()
     for groups in (np.zeros(60), labels):
         assert quick(kind).fit(arrays, labels, groups=groups).ensemble_ is None
-    with pytest.raises(ProblemError, match=r"^groups: expected at least two with ensemble=True"):
-        quick(kind, ensemble=True).fit(arrays, labels, groups=np.zeros(60))
+    for wanted in (True, np.True_):  # before any step
+        with pytest.raises(ProblemError, match=r"^groups: expected at least two with ensemble=True"):
+            quick(kind, ensemble=wanted).fit(
+                arrays, labels, groups=np.zeros(60), callback=lambda _: pytest.fail("a step")
+            )
+    with pytest.raises(ProblemError, match=r"^groups: expected one for each of 60 sequences"):
+        quick(kind, early_stopping=False).fit(arrays, labels, groups=[0, 1], callback=lambda _: pytest.fail("a step"))
     # nothing is learned of a class that is in no other group, and rounding is not scaled up
     apart = quick(kind, ensemble=True).fit(arrays, labels, groups=labels)
     assert np.abs(apart.decision_function(arrays)).max() < 20

@@ -113,31 +113,20 @@ class SequenceEstimator(Learned):
     def _train(
         self,
         task: SequenceTask,
-        kept: np.ndarray,
-        given: GivenSequences,
-        validation: Any,
-        groups: Any,
+        training: SequenceTask,
+        held: SequenceTask | None,
         settings: Settings,
+        generator: np.random.RandomState,
         *,
         continues: bool,
     ) -> Self:
-        """Train on a task, except for what early stopping validates on; ``kept``: its sequences among all."""
-        generator = check_random_state(self.random_state)
-        training, held = self._parts(task, kept, given, validation, groups, generator)
+        """Train on ``training``, and validate on ``held``, which are parts of the task."""
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
             fitted = train(state, training, held, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        self._keep(fitted.state, task.sequences, generator)
-        owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
-        self._add_members(task, held is None, owners, generator)
-        return self
-
-    def _add_members(
-        self, task: Any, holds_out_nothing: bool, owners: np.ndarray | None, generator: np.random.RandomState
-    ) -> None:
-        """Fit what stands beside the network; ``owners``: the groups of the sequences of the task."""
+        return self._keep(fitted.state, task.sequences, generator)
 
     def _pass(self, task: SequenceTask, num_sequences: int, settings: Settings) -> Self:
         """Make one pass over a task; ``num_sequences``: the n of the penalty."""
@@ -165,17 +154,20 @@ class SequenceEstimator(Learned):
         validation: Any,
         groups: Any,
         generator: np.random.RandomState,
-    ) -> tuple[SequenceTask, SequenceTask | None]:
-        """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
+    ) -> tuple[SequenceTask, SequenceTask | None, np.ndarray | None]:
+        """What is trained on, what early stopping validates on, and the groups of the sequences of the task.
+
+        ``kept``: the sequences of the task among all.
+        """
+        owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
         if not self.early_stopping:
             if validation is not None:
                 raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
-            return task, None
+            return task, None, owners
         if isinstance(validation, tuple):
-            return task, self._own_part(validation)
+            return task, self._own_part(validation), owners
         is_share = validation is None or bool(np.isscalar(validation))
         if is_share:
-            owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
             chosen = held_out(task, validation, owners, generator)
             if validation is not None and not chosen.any():
                 what = "sequences" if owners is None else "groups"
@@ -191,7 +183,9 @@ class SequenceEstimator(Learned):
                 raise ProblemError(
                     f"validation: expected some {task.required} outside of it, and a share or None beside groups"
                 )
-        return (task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)]) if chosen.any() else (task, None)
+        if not chosen.any():
+            return task, None, owners
+        return task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)], owners
 
     def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:
@@ -207,8 +201,10 @@ class SequenceEstimator(Learned):
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
-    def _learn_ranges(self, given: GivenSequences, *, fit: bool) -> None:
-        self.ranges_ = ranges_of(given.sequences, None if fit else getattr(self, "ranges_", None))
+    def _learned(self, given: GivenSequences, *, first: bool) -> Sequences:
+        """The tokens of a fit for the network; a further one widens the ranges, and keeps ``token_net_``."""
+        self.ranges_ = ranges_of(given.sequences, None if first else getattr(self, "ranges_", None))
+        return self._mapped(given, fit=first)
 
     def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
         ranges = getattr(self, "ranges_", None)

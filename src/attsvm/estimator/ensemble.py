@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
@@ -15,18 +12,19 @@ from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.pooling import ColumnExtremes, LargestSimilarity, MeanSimilarity, Pooling, Similarities
 from attsvm.estimator.ridge import fit_ridge
+from attsvm.estimator.stacking import Stacking
 from attsvm.estimator.task import ClassificationTask
 
 MOST_SEQUENCES, FEWEST_OF_A_CLASS, CELLS = 600, 5, 1 << 22
 """Most sequences, fewest of each class, and most numbers of tokens for which an ensemble is the default."""
 
-OF_NETWORK = 0.5
+MOST_OF_NETWORK = 0.5
 """Largest root mean square of the part of the network in the outputs, which are log odds."""
 
 EQUALITY = 1.0
 """Strength of the penalty on differences between the weights of members."""
 
-NO_OUTPUT = 1e-6
+ROUNDING = 1e-6
 """Root mean square of left-out outputs, which estimate labels ±1, below which they are rounding."""
 
 
@@ -57,9 +55,9 @@ class Ensemble:
     Attributes
     ----------
     scale : float
-        What the output of the network is multiplied by, at most 1: the root mean square is at most 0.5 for the training
-        sequences. It is
-        not chosen by left-out sequences, for which the network would have to be trained several times.
+        What the output of the network is multiplied by, at most 1, so that its root mean square is at most 0.5 for the
+        training sequences. It is not chosen by left-out sequences, for which the network would have to be trained
+        several times.
     members : tuple of Member
     weights : ndarray, shape (M,)
         Of the members in their sum, at least 0.
@@ -67,10 +65,11 @@ class Ensemble:
         The root mean square of the part of each member in the outputs for left-out sequences, divided by the sum of
         all of them.
     losses : ndarray, shape (M,)
-        The mean logistic loss of the outputs of each member for left-out sequences, times its best number.
+        The mean logistic loss of each member alone for left-out sequences: its outputs are multiplied by the number of
+        at least 0 that is best for it. For more than two classes the losses of their outputs are added.
     loss, accuracy : float
         The mean loss, and the share of correct classes, of the weighted sum for left-out sequences. They are a little
-        optimistic, because strengths and weights were chosen by them.
+        optimistic, because strengths and weights were chosen by these sequences.
 
     See Also
     --------
@@ -107,20 +106,24 @@ class Ensemble:
         return np.asarray(self.scale * own + sum(weight * of_member(member) for weight, member in pairs))
 
 
-def read_ensemble(ensemble: bool | str) -> bool | None:
-    """Whether an ensemble is wanted; None if that depends on the sequences.
+def wants_ensemble(
+    ensemble: bool | str, task: ClassificationTask, groups: np.ndarray | None, *, by_default: bool
+) -> bool:
+    """Whether a fit has an ensemble; ``by_default``: also with "auto", for few sequences.
 
-    Raises ProblemError if it is something else.
+    Raises ProblemError if ``ensemble`` is none of its values, or there is only one group to leave out.
     """
     if isinstance(ensemble, str) and ensemble == "auto":
-        return None
+        return by_default and _is_small(task, groups)
     if not isinstance(ensemble, bool | np.bool_):
         raise ProblemError(f"ensemble: expected True, False or 'auto', got {ensemble!r}")
+    if ensemble and groups is not None and len(np.unique(groups)) < 2:
+        raise ProblemError("groups: expected at least two with ensemble=True, which leaves groups out, got one")
     return bool(ensemble)
 
 
-def is_small(task: ClassificationTask, groups: np.ndarray | None) -> bool:
-    """Whether an ensemble is the default: few sequences, some of several tokens, and enough of each class."""
+def _is_small(task: ClassificationTask, groups: np.ndarray | None) -> bool:
+    """Whether there are few sequences, some of several tokens, and enough of each class."""
     sequences, counts = task.sequences, np.bincount(task.labels, minlength=task.num_classes)
     return bool(
         len(sequences) <= MOST_SEQUENCES
@@ -143,12 +146,8 @@ def fit_ensemble(
     """Fit the members, and weights with which their sum predicts left-out sequences.
 
     ``outputs``: of the trained network for these sequences.
-    ``groups``: (n,), sequences of one group are left out together.
-
-    Raises ProblemError if there is only one group.
+    ``groups``: (n,), at least two; sequences of one group are left out together.
     """
-    if groups is not None and len(np.unique(groups)) < 2:
-        raise ProblemError("groups: expected at least two with ensemble=True, which leaves groups out, got one")
     owners = np.arange(len(task.labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     signs = 2.0 * (task.labels[:, None] == np.arange(task.num_classes)) - 1.0
     targets = signs[:, 1:] if task.num_classes == 2 else signs
@@ -158,9 +157,24 @@ def fit_ensemble(
         fitted = fit_ridge(pooling.features(task.sequences), targets, weights, owners, nonnegative=network.monotone)
         members.append(Member(name, pooling, fitted.coefficients, fitted.intercept))
         left_out.append(fitted.left_out)
-    size = np.sqrt((outputs**2).mean())
-    scale = min(1.0, OF_NETWORK / size) if size > 0 else 0.0  # the noise of a network that hardly learned stays small
-    return _weighted(task, targets, scale, tuple(members), np.array(left_out))
+    size = float(np.sqrt((outputs**2).mean()))
+    scale = (
+        min(1.0, MOST_OF_NETWORK / size) if size > 0 else 0.0
+    )  # the noise of a network that hardly learned stays small
+    sizes = np.sqrt((np.array(left_out) ** 2).mean(axis=(1, 2)))
+    sizes = np.where(sizes > ROUNDING, sizes, 1.0)
+    units, stacking = np.array(left_out) / sizes[:, None, None], Stacking(targets, task.weights)
+    shares = stacking.best(units, EQUALITY / len(targets))
+    total = np.einsum("m,mnc->nc", shares, units)
+    return Ensemble(
+        scale,
+        tuple(members),
+        weights=shares / sizes,
+        shares=shares / (shares.sum() or 1.0),
+        losses=np.array([stacking.loss(stacking.best(unit[None]) * unit) for unit in units]),
+        loss=stacking.loss(total),
+        accuracy=task.scores(total)["validation_accuracy"],
+    )
 
 
 def _poolings(
@@ -172,59 +186,3 @@ def _poolings(
     for name, kind in kinds.items():
         found[name] = kind(similarities.spread(kind(similarities).features(sequences)))
     return found | {"extremes of columns": ColumnExtremes.of(sequences, increasing=monotone)}
-
-
-def _weighted(
-    task: ClassificationTask,
-    targets: Float[np.ndarray, "n C"],
-    scale: float,
-    members: tuple[Member, ...],
-    outputs: Float[np.ndarray, "M n C"],
-) -> Ensemble:
-    """The weights of at least 0 that minimise the loss of the sum of the left-out outputs, drawn to equal shares."""
-    sizes = np.sqrt((outputs**2).mean(axis=(1, 2)))
-    sizes = np.where(sizes > NO_OUTPUT, sizes, 1.0)
-    units = outputs / sizes[:, None, None]
-
-    # Platt (1999): left-out outputs may separate the classes, and then no finite weight would be best for signs
-    positive = (targets > 0).sum(axis=0)
-    certain = np.where(targets > 0, 1 / (positive + 2), 1 / (len(targets) - positive + 2))
-    parts = task.weights[:, None] / task.weights.sum()
-
-    def smooth(shares: np.ndarray, chosen: np.ndarray, equality: float) -> tuple[float, np.ndarray, np.ndarray]:
-        """Logistic loss of smoothed targets with the penalty on differences, its gradient and its second derivative."""
-        margins = targets * np.einsum("m,mnc->nc", shares, chosen)
-        value = (parts * (np.logaddexp(0.0, -margins) + certain * margins)).sum()
-        slopes = parts * targets * (certain - expit(-margins))
-        curvatures = parts * expit(margins) * expit(-margins)
-        apart = np.eye(len(shares)) - 1 / len(shares)
-        return (
-            float(value + equality * shares @ apart @ shares),
-            np.einsum("mnc,nc->m", chosen, slopes) + 2 * equality * apart @ shares,
-            np.einsum("mnc,nc,knc->mk", chosen, curvatures, chosen) + 2 * equality * apart,
-        )
-
-    def best(chosen: np.ndarray, equality: float) -> np.ndarray:
-        number = len(chosen)
-        start, bounds = np.full(number, 1.0 / number), [(0.0, None)] * number
-        options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
-        of_shares = partial(smooth, chosen=chosen, equality=equality)
-        found = minimize(lambda x: of_shares(x)[:2], start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        shares = found.x
-        for _ in range(3):  # the last digits, by Newton's method on what is not at its bound
-            _, gradient, curvature = of_shares(shares)
-            free = shares > 0
-            if free.any():
-                step = np.linalg.lstsq(curvature[np.ix_(free, free)], gradient[free], rcond=1e-12)[0]
-                shares[free] = np.maximum(shares[free] - step, 0.0)
-        return np.asarray(shares)
-
-    def loss(shares: np.ndarray, chosen: np.ndarray) -> float:
-        margins = targets * np.einsum("m,mnc->nc", shares, chosen)
-        return float((parts * np.logaddexp(0.0, -margins)).sum())
-
-    shares = best(units, EQUALITY / len(targets))
-    alone = np.array([loss(best(unit[None], 0.0), unit[None]) for unit in units])
-    accuracy = task.scores(np.einsum("m,mnc->nc", shares, units))["validation_accuracy"]
-    found = loss(shares, units)
-    return Ensemble(float(scale), members, shares / sizes, shares / (shares.sum() or 1.0), alone, found, accuracy)

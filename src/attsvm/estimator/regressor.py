@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
@@ -187,7 +188,9 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         if not (task.strata == 0).any():
             raise ProblemError(f"y: expected some {task.required}, got none")
         self._weight_sum = after
-        return self._train(task, kept, given, validation, groups, settings, continues=continues)
+        generator = check_random_state(self.random_state)
+        training, held, _ = self._parts(task, kept, given, validation, groups, generator)
+        return self._train(task, training, held, settings, generator, continues=continues)
 
     def partial_fit(
         self,
@@ -334,8 +337,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         weights = read_weights(sample_weight, targets)
         kept = np.flatnonzero(weights)
         targets, weights = targets[kept], weights[kept]
-        self._learn_ranges(given, fit=not continues)
-        sequences = self._mapped(given, fit=not continues)
+        sequences = self._learned(given, first=not continues)
         self.bag_ = bag
         if not continues:
             self.target_centre_, self.target_scale_ = network.loss.unit(targets, weights)

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
@@ -15,7 +16,7 @@ from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceEstimator
-from attsvm.estimator.ensemble import Ensemble, fit_ensemble, is_small, read_ensemble
+from attsvm.estimator.ensemble import Ensemble, fit_ensemble, wants_ensemble
 from attsvm.estimator.fitting import FitState
 from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.network import ClassNetwork
@@ -111,7 +112,6 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         attsvm.AttentionClassifier.partial_fit
         """
         settings = read_settings(self, callback)
-        read_ensemble(self.ensemble)  # what it is not is refused before the work
         continues = self.warm_start and hasattr(self, "_state")
         given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
         classes = np.unique(labels)
@@ -121,11 +121,18 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         if continues and positive != self.positive_:
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
-        self._learn_ranges(given, fit=not continues)
-        sequences = self._mapped(given, fit=not continues)
+        sequences = self._learned(given, first=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
         kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
-        return self._train(task, kept, given, validation, groups, settings, continues=continues)
+        generator = check_random_state(self.random_state)
+        training, held, owners = self._parts(task, kept, given, validation, groups, generator)
+        few = held is None and self.early_stopping and not self.warm_start
+        wanted = wants_ensemble(self.ensemble, task, owners, by_default=few)
+        self._train(task, training, held, settings, generator, continues=continues)
+        if wanted:
+            outputs, coordinates = self._output(task.sequences), self._state.coordinates
+            self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)
+        return self
 
     def partial_fit(
         self,
@@ -187,8 +194,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
             raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         before = Tally.empty(self._order) if first else self._tally
-        self._learn_ranges(given, fit=first)
-        sequences = self._mapped(given, fit=first)
+        sequences = self._learned(given, first=first)
         task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         self._pass(task, total, settings)
         self._tally = tally
@@ -366,20 +372,6 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         numbers = numbered(self._order, labels)
         weights = self._tally.factors(self.class_weight)[numbers]
         return ClassificationTask(self._mapped(given), numbers, weights, len(self.classes_))
-
-    def _add_members(
-        self,
-        task: Any,
-        holds_out_nothing: bool,
-        owners: np.ndarray | None,
-        generator: np.random.RandomState,
-    ) -> None:
-        wanted = read_ensemble(self.ensemble)
-        if wanted is None:  # few sequences, of which nothing can be held out
-            wanted = holds_out_nothing and self.early_stopping and not self.warm_start and is_small(task, owners)
-        if wanted:
-            outputs, coordinates = self._output(task.sequences), self._state.coordinates
-            self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)
 
     def _keep(self, state: FitState, sequences: Sequences, generator: np.random.RandomState) -> Self:
         self.ensemble_ = None
