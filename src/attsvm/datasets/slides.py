@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
+from attsvm._utils.memory import map_tensor
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.stored import LazyTable, StoredTable
 from attsvm.datasets.tables import check_columns, frame_of, shown
@@ -158,7 +159,9 @@ class _SlideFile(LazyTable):
         if self.path.suffix == ".h5":
             return _read_hdf5(self.path, "features", lambda stored: function(_table(self.path, stored)))
         check_installed(f"{self.path}: a file .pt", "torch", "torch")
-        return function(_table(self.path, _load_tensor(self.path)))
+        with reading(self.path, "cannot be read as a tensor of PyTorch"):
+            tensor = map_tensor(self.path)
+        return function(_table(self.path, tensor))
 
 
 def _table(path: Path, stored: Any) -> StoredTable:
@@ -180,21 +183,6 @@ def _read_hdf5(path: Path, name: str, function: Any) -> Any:
         if not isinstance(file.get(name), h5py.Dataset):
             raise ProblemError(f"{path}: expected a dataset {name!r}, got {shown(file) or 'none'}")
         return function(file[name])
-
-
-def _load_tensor(path: Path) -> np.ndarray:
-    """The tensor of a file; it is mapped into the memory, so that only requested rows are read."""
-    import torch
-
-    with reading(path, "cannot be read as a tensor of PyTorch"):
-        try:
-            tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # files of PyTorch before 1.6 cannot be mapped
-            tensor = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(tensor, torch.Tensor):
-        raise ProblemError(f"{path}: expected a tensor, got {type(tensor).__name__}")
-    # NumPy does not have bfloat16
-    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach())
 
 
 def _all_names(places: Sequence[Path]) -> list[str]:
