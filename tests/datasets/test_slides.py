@@ -110,5 +110,8 @@ def test_what_is_wrong_with_a_slide_is_said(features, tmp_path):
     (tmp_path / "slides.csv").write_text("slide,label\ngood,1\n")
     with pytest.raises(ProblemError, match="expected a column 'slide_id'"):
         read_slides(tmp_path, tmp_path / "slides.csv")
+    (tmp_path / "slides.csv").write_text("slide_id,label\ngood,1\nbad\n")
+    with pytest.raises(ProblemError, match=r"slides\.csv: line 3: expected 2 fields, as in the header, got 1"):
+        read_slides(tmp_path, tmp_path / "slides.csv")
     with pytest.raises(ProblemError, match="folder: expected a folder of files"):
         read_slides(tmp_path / "nowhere")

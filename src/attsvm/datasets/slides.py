@@ -1,6 +1,5 @@
 """Folders of the features of whole slides, as pipelines of computational pathology write them."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +9,11 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import reading
+from attsvm._utils.files import read_text, reading
 from attsvm._utils.memory import map_tensor
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.stored import LazyTable, StoredTable
-from attsvm.datasets.tables import check_columns, frame_of, shown
+from attsvm.datasets.tables import check_columns, csv_rows, frame_of, shown
 from attsvm.errors import ProblemError
 
 FOLDERS = ("", "h5_files", "pt_files")
@@ -199,14 +198,10 @@ def _find(places: Sequence[Path], name: str) -> Path | None:
 def _read_table(table: Any, slide: str, target: str) -> tuple[list[str], np.ndarray]:
     """Slides and their labels."""
     if isinstance(table, str | Path):
-        with reading(Path(table), "cannot be read as CSV"), open(table, newline="", encoding="utf-8-sig") as stream:
-            rows = list(csv.reader(stream))
-        header, rows = (rows[0], [row for row in rows[1:] if row]) if rows else ([], [])
+        header, *rows = csv_rows(table, read_text(table))
         check_columns(table, header, [slide, target])
-        if any(len(row) != len(header) for row in rows):
-            raise ProblemError(f"{table}: expected {len(header)} entries in each row, got another number")
         names, words = ([row[header.index(name)].strip() for row in rows] for name in (slide, target))
-        are_integers = all(word.lstrip("-").isdecimal() for word in words)
+        are_integers = all(word.removeprefix("-").isdecimal() for word in words)
         labels = np.array(words).astype(int) if are_integers else np.array(words)
     else:
         frame = frame_of(table)
