@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_slide_is_said(features, tmp_path):
         "deep": r"deep\.h5: expected features of shape \(T, d\) or \(1, T, d\), got \(2, 10, 6\)",
         "damaged": r"damaged\.h5: cannot be read as HDF5",
         "other": r"other\.h5: expected a dataset 'features', got coords",
-        "dict": r"dict\.pt: expected a tensor, got dict",
+        "dict": r"dict\.pt: cannot be read as a tensor of PyTorch \(expected a tensor, got dict\)",
         "broken": r"broken\.pt: cannot be read as a tensor of PyTorch",
         "absent": r"expected a file \.h5 or \.pt for each slide, got none for absent",
         "good": r"table: expected each slide once, got 'good' in several rows",
@@ -109,6 +109,9 @@ def test_what_is_wrong_with_a_slide_is_said(features, tmp_path):
             read_slides(tmp_path, write_table(tmp_path / "slides.csv", [("good", 0), (name, 1)]))
     (tmp_path / "slides.csv").write_text("slide,label\ngood,1\n")
     with pytest.raises(ProblemError, match="expected a column 'slide_id'"):
+        read_slides(tmp_path, tmp_path / "slides.csv")
+    (tmp_path / "slides.csv").write_text("slide_id,label\ngood,1\nbad\n")
+    with pytest.raises(ProblemError, match=r"slides\.csv: line 3: expected 2 fields, as in the header, got 1"):
         read_slides(tmp_path, tmp_path / "slides.csv")
     with pytest.raises(ProblemError, match="folder: expected a folder of files"):
         read_slides(tmp_path / "nowhere")

@@ -1,12 +1,14 @@
-"""Memory that does not suffice: one error for it, and how much memory is free.
+"""Memory that does not suffice, how much memory is free, and tensors that stay in their files.
 
-JAX is not imported here, and PyTorch only where its GPUs are asked for their memory.
+JAX is not imported here, and PyTorch in functions only.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +58,23 @@ def free_memory() -> int:
                     return int(line.split()[1]) * 1024
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def map_tensor(path: str | os.PathLike[str]) -> np.ndarray:
+    """Return the tensor of a file ``.pt``; the file is mapped into memory, so that only rows in use are read.
+
+    Raises TypeError if the file holds something else, and the errors of ``torch.load``.
+    """
+    import torch
+
+    try:
+        tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:  # files of PyTorch before 1.6 cannot be mapped
+        tensor = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
+    # NumPy does not have bfloat16
+    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach())
 
 
 def batch_out_of_memory(where: str, available: int, what: str, size: int) -> MemoryError:

@@ -1,7 +1,6 @@
 """Bags from files: tables with one row for each token, and arrays of sequences of different lengths."""
 
 import contextlib
-import csv
 import io
 import os
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from attsvm._utils.archives import read_arrays
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import is_table_file, read_text, reading, regular_file
 from attsvm.datasets.sequences import Sequences, sequences_of
-from attsvm.datasets.tables import Bags, check_columns
+from attsvm.datasets.tables import Bags, check_columns, csv_rows
 from attsvm.errors import ProblemError
 
 
@@ -136,14 +135,11 @@ def _table(path: str | os.PathLike[str], bag: str = "") -> Any:
         if ending in ("jsonl", "ndjson"):
             return pd.read_json(io.StringIO(text), lines=True, dtype={bag: str}, convert_dates=False)
         separator = "\t" if ending == "tsv" else ","
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        header = next(rows, [])
+        rows = csv_rows(path, text, separator)
+        header = next(rows)
         check_columns(path, header, header)  # pandas renames columns of one name
-        for fields in rows:
-            if fields and len(fields) != len(header):  # pandas fills up short rows
-                raise ProblemError(
-                    f"{path}: line {rows.line_num}: expected {len(header)} fields, as in the header, got {len(fields)}"
-                )
+        for _ in rows:  # pandas fills up short rows
+            pass
         return pd.read_csv(io.StringIO(text, newline=""), sep=separator, dtype={bag: str}, index_col=False)
 
 

@@ -1,6 +1,5 @@
 """Folders of the features of whole slides, as pipelines of computational pathology write them."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +9,11 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import reading
+from attsvm._utils.files import read_text, reading
+from attsvm._utils.memory import map_tensor
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.stored import LazyTable, StoredTable
-from attsvm.datasets.tables import check_columns, frame_of, shown
+from attsvm.datasets.tables import check_columns, csv_rows, frame_of, shown
 from attsvm.errors import ProblemError
 
 FOLDERS = ("", "h5_files", "pt_files")
@@ -158,7 +158,9 @@ class _SlideFile(LazyTable):
         if self.path.suffix == ".h5":
             return _read_hdf5(self.path, "features", lambda stored: function(_table(self.path, stored)))
         check_installed(f"{self.path}: a file .pt", "torch", "torch")
-        return function(_table(self.path, _load_tensor(self.path)))
+        with reading(self.path, "cannot be read as a tensor of PyTorch"):
+            tensor = map_tensor(self.path)
+        return function(_table(self.path, tensor))
 
 
 def _table(path: Path, stored: Any) -> StoredTable:
@@ -182,21 +184,6 @@ def _read_hdf5(path: Path, name: str, function: Any) -> Any:
         return function(file[name])
 
 
-def _load_tensor(path: Path) -> np.ndarray:
-    """The tensor of a file; it is mapped into the memory, so that only requested rows are read."""
-    import torch
-
-    with reading(path, "cannot be read as a tensor of PyTorch"):
-        try:
-            tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # files of PyTorch before 1.6 cannot be mapped
-            tensor = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(tensor, torch.Tensor):
-        raise ProblemError(f"{path}: expected a tensor, got {type(tensor).__name__}")
-    # NumPy does not have bfloat16
-    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach())
-
-
 def _all_names(places: Sequence[Path]) -> list[str]:
     """The slides that have a file."""
     files = (path for place in places if place.is_dir() for path in place.iterdir())
@@ -211,14 +198,10 @@ def _find(places: Sequence[Path], name: str) -> Path | None:
 def _read_table(table: Any, slide: str, target: str) -> tuple[list[str], np.ndarray]:
     """Slides and their labels."""
     if isinstance(table, str | Path):
-        with reading(Path(table), "cannot be read as CSV"), open(table, newline="", encoding="utf-8-sig") as stream:
-            rows = list(csv.reader(stream))
-        header, rows = (rows[0], [row for row in rows[1:] if row]) if rows else ([], [])
+        header, *rows = csv_rows(table, read_text(table))
         check_columns(table, header, [slide, target])
-        if any(len(row) != len(header) for row in rows):
-            raise ProblemError(f"{table}: expected {len(header)} entries in each row, got another number")
         names, words = ([row[header.index(name)].strip() for row in rows] for name in (slide, target))
-        are_integers = all(word.lstrip("-").isdecimal() for word in words)
+        are_integers = all(word.removeprefix("-").isdecimal() for word in words)
         labels = np.array(words).astype(int) if are_integers else np.array(words)
     else:
         frame = frame_of(table)

@@ -1,7 +1,9 @@
 """The tables that data are read from: data frames with a column of bags, and Parquet files."""
 
+import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,22 @@ def class_names(path: Path, column: str) -> list[str]:
     except (KeyError, TypeError, ValueError):  # other software may write anything there
         return []
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def csv_rows(path: object, text: str, separator: str = ",") -> Iterator[list[str]]:
+    """The header of CSV, without columns if the text is empty, and the rows below it; blank lines are left out.
+
+    Raises ProblemError, when it comes to it, if a row cannot be read or has not as many fields as the header.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    with reading(path, "cannot be read as a table"):
+        yield (header := next(rows, []))
+        for fields in filter(None, rows):
+            if len(fields) != len(header):
+                raise ProblemError(
+                    f"{path}: line {rows.line_num}: expected {len(header)} fields, as in the header, got {len(fields)}"
+                )
+            yield fields
 
 
 def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:
