@@ -190,6 +190,10 @@ def test_layers_that_share_a_module_are_read_one_by_one():
     assert not np.array_equal(found.selected[:4], found.selected[4:])
     with pytest.raises(attsvm.ProblemError, match="shares its weights with other layers"):
         found.edit(0, 1, [(0, 1, 0)])
+    unequal = like_bert("Albert", embedding_size=8, num_hidden_groups=2)
+    unequal.config.num_hidden_layers = 5
+    with pytest.raises(attsvm.ProblemError, match="groups of ALBERT of equal size, got 5 layers in 2 groups"):
+        attsvm.inspect.inspect(unequal, words(), margins=False)
 
 
 def test_edits_reach_the_weights_of_gpt_neo_and_are_refused_where_biases_follow_them():

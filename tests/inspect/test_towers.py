@@ -197,6 +197,11 @@ def test_a_sink_that_the_returned_attention_leaves_out_is_in_what_is_made_of_the
     assert found.rebuilt_error.max() < CLOSE
     rows = found.source.captured(0).probabilities(1)
     assert rows.sum(axis=-1).min() < 0.99
+    model.set_attn_implementation("eager")
+    with attsvm.inspect.AttentionMonitor(model, every=1) as monitor:
+        model(**words())
+        monitor.step()
+    assert len(monitor.records) == 1
 
 
 class Doubled(Transformers):

@@ -235,9 +235,7 @@ def _difference(part: Layer, call: AttentionCall, head: int) -> float:
     """
     asks, at = part.positions >= 0, np.maximum(part.positions, 0)[..., None]
     rows = part.probabilities(head)
-    # attention that a model returns may leave out its sink
-    of_values = call.sink is not None and call._replace(own=None).is_compared
-    if call.own is not None and not of_values:
+    if call.own is not None:
         theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
     elif call.mixed is not None and call.is_compared:
         given, outputs = call.mixed

@@ -15,7 +15,6 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
 from attsvm.inspect.families.logit_trace import LogitTrace
-from attsvm.inspect.families.own_softmax import OwnSoftmax
 from attsvm.inspect.families.projection_search import ProjectionCandidate, Recipe, Sources, find_recipe
 from attsvm.inspect.families.transformers import Transformers
 from attsvm.inspect.padding import Padding, Places
@@ -190,11 +189,8 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    families = (
-        sorted(FAMILIES, key=lambda one: type(one) in (Transformers, OwnSoftmax))
-        if family is None
-        else [find_family(family)]
-    )
+    in_order = sorted(FAMILIES, key=lambda one: vars(type(one)).get("general", False))
+    families = in_order if family is None else [find_family(family)]
     class_token = any(name.split(".")[-1] in CLASS_TOKENS for name, _ in model.named_parameters())
     found = []
     for name, module in model.named_modules():

@@ -5,6 +5,7 @@ References: Lan et al. (2020), *ALBERT: A Lite BERT for Self-supervised Learning
 
 from typing import Any, ClassVar
 
+from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES
 from attsvm.inspect.families.transformers import Transformers
 
@@ -16,10 +17,13 @@ class Albert(Transformers):
     modules: ClassVar[tuple[str, ...]] = ("AlbertAttention",)
 
     def runs(self, module: Any) -> int:
-        """The number of layers of each group."""
-        config = module.config
-        # of groups of different sizes the larger ones are refused, because they run more often
-        return max(1, int(config.num_hidden_layers) // int(config.num_hidden_groups))
+        """The number of layers of each group; raises ProblemError if it differs between groups."""
+        layers, groups = int(module.config.num_hidden_layers), int(module.config.num_hidden_groups)
+        if layers > groups and layers % groups:
+            raise ProblemError(
+                f"model: expected groups of ALBERT of equal size, got {layers} layers in {groups} groups"
+            )
+        return max(1, layers // groups)
 
 
 FAMILIES.register(Albert.name, Albert())

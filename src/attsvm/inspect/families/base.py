@@ -39,6 +39,9 @@ class Family(ABC):
     traced: ClassVar[bool] = False
     """Whether logits are followed to a softmax of the module itself, to be ``seen`` in :meth:`call`."""
 
+    general: ClassVar[bool] = False
+    """Whether this class, but not its subclasses, is tried after all other families."""
+
     @abstractmethod
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether a module, given with its name in the model, is an attention layer of this family."""

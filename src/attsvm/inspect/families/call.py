@@ -39,7 +39,7 @@ class AttentionCall(NamedTuple):
     sink : Tensor, shape (H,), optional
         A logit of each head that takes a part of the attention and belongs to no token, as in gpt-oss.
     own : Tensor, shape (b, H, Q, T), optional
-        The attention as the model returned it.
+        The attention as the model returned it; None of a function with a sink, which may leave out its share.
     mixed : (Tensor, Tensor), optional
         The values (b, G, T, d_v) and what the attention function makes of them, shape (b, H, Q, d_v). A fused function
         is called once more without dropout for it.
@@ -233,14 +233,16 @@ class AttentionCalls(TorchFunctionMode):
                 output = function(module, query, key, value, attention_mask, **options)
                 try:
                     read = read_call(module, query, key, attention_mask, options, eager=function is default)
+                    # the attention that a function with a sink returns may leave out its share
+                    own = output[1] if read.sink is None else None
                     undropped, dropout = output[0], float(options.get("dropout", 0.0))
-                    if dropout and output[1] is None:  # as a fused kernel, whose output cannot be compared
+                    if dropout and own is None:  # as a fused kernel, whose output cannot be compared
                         again = {**options, "dropout": 0.0}
                         with _repeated():
                             undropped = function(module, query, key, value, attention_mask, **again)[0]
                         dropout = 0.0
                     mixed = value, undropped.transpose(1, 2)
-                    self.calls[before:] = [read._replace(own=output[1], mixed=mixed, dropout=dropout)]
+                    self.calls[before:] = [read._replace(own=own, mixed=mixed, dropout=dropout)]
                 except Exception as error:  # the model goes on
                     self.calls[before:] = [error]
                 return output

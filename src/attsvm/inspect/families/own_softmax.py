@@ -21,7 +21,7 @@ class OwnSoftmax(Family):
     """Modules that are called attention and whose code has a softmax, of ``transformers`` and others."""
 
     name = "softmax"
-    traced = True
+    general = traced = True
 
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether its class is called attention, and one of its methods calls a softmax."""

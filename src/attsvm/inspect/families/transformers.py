@@ -16,6 +16,7 @@ class Transformers(Family):
     """
 
     name = "transformers"
+    general = True
 
     modules: ClassVar[tuple[str, ...]] = ()
 
