@@ -198,6 +198,7 @@ def test_a_sink_that_the_returned_attention_leaves_out_is_in_what_is_made_of_the
     rows = found.source.captured(0).probabilities(1)
     assert rows.sum(axis=-1).min() < 0.99
     model.set_attn_implementation("eager")
+    model.train()
     with attsvm.inspect.AttentionMonitor(model, every=1) as monitor:
         model(**words())
         monitor.step()

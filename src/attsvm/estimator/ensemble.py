@@ -158,9 +158,8 @@ def fit_ensemble(
         members.append(Member(name, pooling, fitted.coefficients, fitted.intercept))
         left_out.append(fitted.left_out)
     size = float(np.sqrt((outputs**2).mean()))
-    scale = (
-        min(1.0, MOST_OF_NETWORK / size) if size > 0 else 0.0
-    )  # the noise of a network that hardly learned stays small
+    # the noise of a network that hardly learned stays small
+    scale = min(1.0, MOST_OF_NETWORK / size) if size > 0 else 0.0
     sizes = np.sqrt((np.array(left_out) ** 2).mean(axis=(1, 2)))
     sizes = np.where(sizes > ROUNDING, sizes, 1.0)
     units, stacking = np.array(left_out) / sizes[:, None, None], Stacking(targets, task.weights)

@@ -49,13 +49,13 @@ class Stacking:
 
     @property
     def _parts(self) -> Float[np.ndarray, "n 1"]:
-        return self.weights[:, None] / self.weights.sum()
+        return np.asarray(self.weights[:, None] / self.weights.sum())
 
     @cached_property
     def _doubt(self) -> Float[np.ndarray, "n C"]:
         """Probabilities of the other label, 1/(N + 2) for N sequences of a label (Platt, 1999)."""
         positive = (self.targets > 0).sum(axis=0)
-        return np.where(self.targets > 0, 1 / (positive + 2), 1 / (len(self.targets) - positive + 2))
+        return np.asarray(np.where(self.targets > 0, 1 / (positive + 2), 1 / (len(self.targets) - positive + 2)))
 
     def _smoothed(
         self, found: np.ndarray, outputs: np.ndarray, equality: float
