@@ -1,5 +1,6 @@
 """Plots draw the numbers of results, on given axes; tables hold them; summaries in notebooks stay short."""
 
+import inspect
 import io
 import json
 import re
@@ -11,9 +12,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import attsvm
+import attsvm.inspect
 from attsvm import plot
+from attsvm._utils.displays import PLOTS
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.plot import style
@@ -84,8 +88,36 @@ def test_every_plot_takes_axes_and_draws_on_them_alone(problem, run, batch):
         plt.close(figure)
     with pytest.raises(ProblemError, match="ax: expected 1 Matplotlib axes, got Axes, Axes"):
         solution.plot(ax=plt.subplots(1, 2)[1])
-    with pytest.raises(ProblemError, match=r"plot: expected one of .*, got 'classification'"):
-        attsvm.classify(problem, run.weights).plot()
+
+
+def test_each_plot_describes_its_own_options():
+    paths = (attsvm.regularization.RegularizationPath, attsvm.regularization.PenaltyPath)
+    others = (attsvm.Solution, attsvm.Prediction, attsvm.profiles.MarginProfile, attsvm.StackRun)
+    drawn = (attsvm.Problem, attsvm.Run, attsvm.inspect.Inspection, *paths, *others)
+    assert {kind.kind for kind in drawn} == set(PLOTS)
+    for kind in drawn:
+        described = inspect.getdoc(kind.plot)
+        assert all(f"\n{name} : " in described for name in list(inspect.signature(kind.plot).parameters)[1:]), kind
+    assert not hasattr(attsvm.theory.Classification, "plot")
+
+
+def test_a_batch_draws_margin_ratios_and_the_interval_of_their_mean(batch):
+    problem, run = batch
+    later = run.history["steps"] > 0
+    (axis,) = np.atleast_1d(run.plot(problem, quantities=["margin ratio"], band="interval"))
+    ratios = np.array([attsvm.margin_ratio(problem, W, run.selected) for W in run.history["weights"][later]])
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), ratios.mean(axis=1), rtol=1e-9)
+    low, high = stats.t.interval(0.95, 2, ratios.mean(axis=1), stats.sem(ratios, axis=1))
+    drawn = axis.collections[0].get_paths()[0].vertices
+    np.testing.assert_allclose([drawn[:, 1].min(), drawn[:, 1].max()], [low.min(), high.max()], rtol=1e-9)
+    compared = plot.compare(problem, {"a": run}, quantity="margin ratio", band="interval")
+    np.testing.assert_array_equal(compared.lines[0].get_ydata(), axis.lines[0].get_ydata())
+    with pytest.raises(
+        ProblemError, match="target: expected the Problem of the run for the margin ratio, got Solution"
+    ):
+        run.plot(attsvm.solve_svm(problem, run), quantities=["margin ratio"])
+    with pytest.raises(ProblemError, match='band: expected "range" or "interval", got \'sd\''):
+        plot.compare(problem, {"a": run}, band="sd")
 
 
 def test_a_comparison_draws_what_it_can_and_names_what_it_cannot(problem, run):

@@ -28,7 +28,7 @@ MOST_BIASES = 6
 
 
 class Displayed:
-    """What has a plot and a summary in notebooks. The plot is that of its ``kind`` in :data:`PLOTS`."""
+    """What has a summary in notebooks, with a small figure if its ``kind`` has a plot in :data:`PLOTS`."""
 
     kind: ClassVar[str]
 
@@ -36,44 +36,10 @@ class Displayed:
     def _kind(cls) -> str:
         return cls.kind
 
-    def plot(self, *args: Any, ax: Any = None, **options: Any) -> Any:
-        """Draw it with Matplotlib.
-
-        Sizes, lines and colours are those of attsvm, except where your ``rcParams`` differ from Matplotlib's defaults.
-
-        Parameters
-        ----------
-        *args, **options
-            Of a run: ``target``, a problem, a result or an array that the direction error is measured to, and
-            ``quantities``, some of "loss", "dropped probability" and "direction error". Of a run of a stack: the
-            ``stack``, and ``trial`` and ``sequences``, the numbers of what is drawn. Of an inspection: ``measure``, a
-            name of ``inspection.numbers`` or ``inspection.margins``. The others have none.
-        ax : Axes or sequence of Axes, optional
-            What to draw on; by default a new figure.
-
-        Returns
-        -------
-        Axes, or ndarray of Axes
-
-        Raises
-        ------
-        ProblemError
-            If there is no plot of this kind, or an option does not fit.
-
-        See Also
-        --------
-        attsvm.plot.compare, attsvm.plot.paths
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-        >>> axes = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot()
-        """
-        if self._kind() not in PLOTS:
-            raise ProblemError(f"plot: expected one of {', '.join(PLOTS)}, got {self._kind()!r}")
+    def _drawn(self, *args: Any, **options: Any) -> Any:
+        """The axes of the plot of this kind, for the method ``plot`` of a class that has one."""
         draw: Any = import_object(PLOTS[self._kind()])
-        return draw(self, *args, ax=ax, **options)
+        return draw(self, *args, **options)
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         """Names and values of the summary."""

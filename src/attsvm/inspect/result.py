@@ -214,6 +214,31 @@ class Inspection(Result):
             values[layers, heads] = self.numbers[name]
         return values
 
+    def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
+        """Draw one measure as a heat map, layers by heads.
+
+        Parameters
+        ----------
+        measure : str, optional
+            A key of ``numbers`` or of ``margins``; the first of the numbers by default.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ProblemError
+            If the measure is unknown, or there is no head.
+
+        See Also
+        --------
+        measure : The same numbers as an array.
+        """
+        return self._drawn(measure, ax=ax)
+
     def sets(self, share: float = 0.5) -> dict[str, list[tuple[int, int]]]:
         """The heads that give at least a share of their attention to the tokens of a known pattern.
 

@@ -8,21 +8,8 @@ from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
 
 
-def inspection(inspection: object, measure: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw one measure as a heat map, layers by heads.
-
-    Parameters
-    ----------
-    inspection : Inspection
-    measure : str, optional
-        A name of ``inspection.numbers``, or an attribute of the margins; by default the first of the numbers.
-    ax : Axes, optional
-
-    Raises
-    ------
-    ProblemError
-        If the measure is unknown.
-    """
+def inspection(inspection: object, measure: str | None, *, ax: Axes | None) -> Axes:
+    """Draw it as :meth:`attsvm.inspect.Inspection.plot` says."""
     found = {**inspection.numbers, **(inspection.margins or {})}  # type: ignore[attr-defined]
     measure = next(iter(found)) if measure is None else measure
     if measure not in found:

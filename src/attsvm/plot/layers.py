@@ -15,48 +15,14 @@ from attsvm.stack import Stack, StackRun
 
 def stack_run(
     run: StackRun,
-    stack: Stack | None = None,
+    stack: Stack,
     *,
-    trial: int | Sequence[int] = (),
-    sequences: Sequence[int] | None = None,
-    ax: Axes | None = None,
+    trial: int | Sequence[int],
+    sequences: Sequence[int] | None,
+    ax: Axes | None,
 ) -> Axes:
-    """Draw what each position of each layer reads, and the selected path.
-
-    Sequences are beside each other, positions from left to right and layers upwards. An edge joins a position with what
-    it reads: with the tokens that any attention head selects for it and, with residuals, with itself. The selected path
-    is coloured.
-
-    Parameters
-    ----------
-    run : StackRun
-    stack : Stack
-        That of the run.
-    trial : int or sequence of int
-        The index of the drawn trial on each batch axis of the run; none without batch axes.
-    sequences : sequence of int, optional
-        Which ones to draw; all by default.
-    ax : Axes, optional
-
-    Raises
-    ------
-    ProblemError
-        If the run is not one of this stack, or there is no such trial or sequence.
-
-    See Also
-    --------
-    attsvm.Stack.path
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
-    >>> axes = stack.train(steps=100).plot(stack)
-    >>> [label.get_text() for label in axes.get_yticklabels()]
-    ['tokens of layer 1', 'tokens of layer 2', 'query']
-    """
+    """Draw it as :meth:`attsvm.StackRun.plot` says."""
     check_kind("stack", stack, Stack, "attsvm.Stack(problem, layers)")
-    assert stack is not None
     index = tuple(np.atleast_1d(np.asarray(trial, dtype=int)).tolist())
     if len(index) != len(run.batch_shape):
         raise ProblemError(f"trial: expected an index for batch axes of shape {run.batch_shape}, got {trial!r}")

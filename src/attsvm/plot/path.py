@@ -9,27 +9,14 @@ from attsvm.regularization import PenaltyPath, RegularizationPath
 
 
 def regularization_path(path: RegularizationPath, *, ax: Axes | None = None) -> Axes:
-    """Draw the direction error against the radius; of a batch, the median and the 10-90 % range.
-
-    Parameters
-    ----------
-    path : RegularizationPath
-    ax : Axes, optional
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> attsvm.regularization_path(problem, [1.0, 10.0, 100.0]).plot().get_xlabel()
-    'radius'
-    """
+    """Draw it as :meth:`attsvm.RegularizationPath.plot` says."""
     axis = _draw(path.radii, path.direction_errors, "radius", ax)
     axis.set_xscale("log")
     return axis
 
 
 def penalty_path(path: PenaltyPath, *, ax: Axes | None = None) -> Axes:
-    """Draw the direction error against the logarithm of the penalty; of a batch, the median and the 10-90 % range."""
+    """Draw it as :meth:`attsvm.PenaltyPath.plot` says."""
     axis = _draw(path.log_penalties, path.direction_errors, "logarithm of the penalty", ax)
     axis.xaxis.set_inverted(True)  # the penalty vanishes to the right
     return axis

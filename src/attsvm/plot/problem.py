@@ -12,22 +12,7 @@ _MOST_SEQUENCES = 6
 
 
 def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
-    """Draw the tokens of the first six sequences, in the plane of their first two principal components if d > 2.
-
-    Each sequence has its colour. A circle surrounds the optimal tokens if labels ±1 and a head are given. Of a batch,
-    the first problem is drawn.
-
-    Parameters
-    ----------
-    problem : Problem
-    ax : Axes, optional
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> attsvm.datasets.random_problem(3, 4, 5, seed=0).plot().get_xlabel()
-    'first principal component'
-    """
+    """Draw it as :meth:`attsvm.Problem.plot` says."""
     first = problem if not problem.batch_shape else problem[(0,) * len(problem.batch_shape)]
     some = first.tokens[:_MOST_SEQUENCES]
     used = np.asarray(first.canonical.allowed.any(axis=-2))[:_MOST_SEQUENCES]

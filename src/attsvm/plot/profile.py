@@ -10,13 +10,7 @@ from attsvm.profiles import MarginProfile
 
 
 def profile(profile: MarginProfile, *, ax: Axes | None = None) -> Axes:
-    """Draw the mean margin ratios, a row for each schedule. The row that the verdict rests on has a solid frame.
-
-    Parameters
-    ----------
-    profile : MarginProfile
-    ax : Axes, optional
-    """
+    """Draw it as :meth:`attsvm.MarginProfile.plot` says."""
     axis = one_axes(ax, height_of(len(profile.schedules)))
     largest = [int(row.argmax()) for row in profile.mean]
     rests = [name == profile.chosen and profile.norm is not None for name in profile.schedules]

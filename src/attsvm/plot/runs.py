@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm._utils.checks import check_softmax, weights_of
+from attsvm._utils.checks import check_choice, check_softmax, weights_of
 from attsvm.errors import ProblemError
-from attsvm.measures import direction_error
+from attsvm.measures import direction_error, margin
 from attsvm.plot import style
 from attsvm.plot.canvas import check_run, line, named_runs, one_axes, several_axes
 from attsvm.problem import Problem, check_is_problem
@@ -22,47 +22,22 @@ LABELS = {
     "loss": "loss",
     "dropped probability": "1 − largest probability",
     "direction error": "direction error",
+    "margin ratio": "margin ratio",
 }
+"""What an axis says of each quantity."""
+
+BANDS = ("range", "interval")
 
 
-def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None, ax: Any = None) -> Any:
-    """Draw the history of a run. Of a batch, the median and the 10-90 % range over its trials.
-
-    Parameters
-    ----------
-    run : Run
-    target : Problem, Prediction, Solution, Run or ndarray, optional
-        What the direction error is measured to: the direction that is predicted for the run on a problem, or a given
-        direction.
-    quantities : sequence of str, optional
-        Of "loss", "dropped probability" (1 minus the largest probability, of the query where it is largest) and
-        "direction error". By default the first two, and the third if there is a target. On a single ``ax``, the last
-        of them.
-    ax : Axes, or sequence of one Axes for each quantity, optional
-
-    Returns
-    -------
-    Axes, or ndarray of Axes if there are several quantities
-
-    Raises
-    ------
-    ProblemError
-        If a quantity is unknown or needs a target.
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> axes = attsvm.train(problem, steps=50).plot(problem)
-    >>> [axis.get_ylabel() for axis in axes]
-    ['loss', '1 − largest probability', 'direction error']
-    """
+def run(run: Run, target: Any, *, quantities: Sequence[str] | None, band: str, ax: Any) -> Any:
+    """Draw it as :meth:`attsvm.Run.plot` says."""
     names = ["loss", "dropped probability", *(["direction error"] if target is not None else [])]
     names = (names[-1:] if isinstance(ax, Axes) else names) if quantities is None else list(quantities)
+    check_choice("band", band, *BANDS)
     values = [_history(run, name, target) for name in names]
     axes = several_axes(ax, len(names))
     for axis, name, of_name in zip(axes, names, values, strict=True):
-        _draw(axis, run, name, of_name, 0, None)
+        _draw(axis, run, name, of_name, 0, None, band)
     return axes[0] if len(axes) == 1 else np.array(axes)
 
 
@@ -72,6 +47,7 @@ def compare(
     target: Any = None,
     *,
     quantity: str = "direction error",
+    band: str = "range",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw one quantity of several runs against the steps. A note names runs without this quantity, and says why.
@@ -84,8 +60,9 @@ def compare(
         By the names of the legend.
     target : Run, Solution, Prediction or ndarray, optional
         What the direction error is measured to. By default, to the direction predicted for each run.
-    quantity : {"direction error", "loss", "dropped probability"}
-        One of the ``quantities`` of :meth:`attsvm.Run.plot`.
+    quantity : {"direction error", "loss", "dropped probability", "margin ratio"}
+    band : {"range", "interval"}
+        As for :meth:`attsvm.Run.plot`.
     ax : Axes, optional
 
     Raises
@@ -108,6 +85,7 @@ def compare(
     'direction error'
     """
     named = named_runs(problem, runs)
+    check_choice("band", band, *BANDS)
     target = problem if target is None else target
     values, without = {}, {}
     for name, run in named.items():
@@ -120,7 +98,7 @@ def compare(
     axis = one_axes(ax)
     for number, (name, run) in enumerate(named.items()):
         if name in values:
-            _draw(axis, run, quantity, values[name], number, name)
+            _draw(axis, run, quantity, values[name], number, name, band)
     with style.unless_set():
         if any(named):
             axis.legend()
@@ -184,7 +162,7 @@ def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
     return axis
 
 
-def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label: str | None) -> None:
+def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label: str | None, band: str) -> None:
     """Draw one quantity of a run, of which :func:`_history` has the values, as the line of this number."""
     steps = run.history["steps"]
     later = steps > 0  # step 0 has no place on a logarithmic axis
@@ -192,9 +170,11 @@ def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, labe
     with style.unless_set():
         if len(steps):
             look = line(number)
-            style.spread(axis, steps, values, look["color"], look["linestyle"], label)
+            is_interval = band == "interval"
+            style.spread(axis, steps, values, look["color"], look["linestyle"], label, interval=is_interval)
             axis.set_xscale("log")
-            style.log_scale(axis, values)
+            if name != "margin ratio":
+                style.log_scale(axis, values)
         axis.set_xlabel("steps")
         axis.set_ylabel(LABELS[name])
 
@@ -202,7 +182,7 @@ def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, labe
 def _history(run: Run, name: str, target: Any) -> np.ndarray:
     """One quantity at each record, (R, *batch_shape).
 
-    Raises ProblemError if it is unknown, or the direction error has no target.
+    Raises ProblemError if it is unknown, or needs another target.
     """
     if not run.history["steps"].size:
         raise ProblemError("run: expected a history with records, got none")
@@ -211,8 +191,15 @@ def _history(run: Run, name: str, target: Any) -> np.ndarray:
     if name == "dropped probability":
         dropped = 1 - np.where(run.history["selected"] >= 0, run.history["probability"], 1.0)
         return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim))))
-    if name != "direction error":
-        raise ProblemError(f"quantities: expected {', '.join(map(repr, LABELS))}, got {name!r}")
+    check_choice("quantities", name, *LABELS)
+    if name == "margin ratio":
+        if not isinstance(target, Problem):
+            raise ProblemError(
+                f"target: expected the Problem of the run for the margin ratio, got {type(target).__name__}"
+            )
+        solution = predict_direction(target, run).solution
+        margins = [margin(target, weights, run.selected, solution.norm) for weights in run.history["weights"]]
+        return np.asarray(margins) * np.asarray(solution.value)
     target = predict_direction(target, run) if isinstance(target, Problem) else target
     direction = weights_of(target, "target", "a Problem, a Prediction, a Solution, a Run or an array of numbers")
     weights = run.history["weights"]

@@ -12,25 +12,12 @@ from attsvm.theory import Prediction
 
 
 def solution(solution: Solution, *, ax: Axes | None = None) -> Axes:
-    """Draw the direction: a matrix as a heat map, a prompt as bars. Of a batch, the first problem.
-
-    Parameters
-    ----------
-    solution : Solution
-    ax : Axes, optional
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot().get_title()
-    'frobenius Att-SVM, optimal'
-    """
+    """Draw it as :meth:`attsvm.Solution.plot` says."""
     return _draw(solution, solution.direction, ax)
 
 
 def prediction(prediction: Prediction, *, ax: Axes | None = None) -> Axes:
-    """Draw the predicted direction of the weights: a matrix as a heat map, a prompt as bars. Of a batch, the first."""
+    """Draw it as :meth:`attsvm.Prediction.plot` says."""
     own = prediction.direction
     return _draw(prediction.solution, prediction.solution.direction if own is None else own, ax)
 

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 from attsvm._utils.text import visible
 from attsvm.plot.compact_svg import TAG, compact_svg
@@ -238,17 +239,34 @@ def spread(
     label: str | None = None,
     *,
     middle: Callable[..., np.ndarray] = np.nanmedian,
+    interval: bool = False,
     **options: Any,
 ) -> None:
     """Draw the median of several runs and the band of their 10-90 % range. NaN is left out.
 
     ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
-    ``np.mean`` draws the mean in place of the median. ``options``: of ``axis.plot``.
+    ``np.mean`` draws the mean in place of the median. ``interval``: draws the mean and its 95 % confidence interval.
+    ``options``: of ``axis.plot``.
     """
+    if interval:
+        middle = np.nanmean
     if values.shape[1] > 1:
-        low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+        low, high = interval_of_mean(values) if interval else np.nanquantile(values, [0.1, 0.9], axis=1)
         band(axis, x, low, high, colour, of=label)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
+
+
+def interval_of_mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % confidence interval of the mean of each row, by Student's t. NaN is left out.
+
+    It needs two numbers in a row; others have none (NaN).
+    """
+    counts = np.isfinite(values).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deviation = np.where(counts > 1, np.nanstd(values, axis=1) * np.sqrt(counts / (counts - 1)), np.nan)
+        half = stdtrit(np.maximum(counts - 1, 1), 0.975) * deviation / np.sqrt(counts)
+    mean = np.nanmean(values, axis=1)
+    return mean - half, mean + half
 
 
 def frame(axis: Axes, paths: Sequence[np.ndarray], room: float) -> None:

@@ -735,6 +735,30 @@ class Problem(Displayed):
         if self.num_biases and np.count_nonzero(weights) > sum(map(np.count_nonzero, self.terms.split(weights))):
             raise ProblemError(f"{name}: expected zeros outside of the blocks W {self.key_dim, self.query_dim} and b")
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the tokens of the first six sequences, in the plane of their first two principal components if d > 2.
+
+        Each sequence has its own colour. Circles surround the optimal tokens if the problem has labels ±1 and a head.
+        For a batch, the first problem is drawn.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> problem.plot().get_xlabel()
+        'first principal component'
+        """
+        return self._drawn(ax=ax)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem.
 

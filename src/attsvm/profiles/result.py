@@ -103,6 +103,26 @@ class MarginProfile(Result):
         """The sequences that a step sees, in words."""
         return "full batch" if self.batch_size is None else f"mini-batches of {self.batch_size}"
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the mean margin ratios: a row for each schedule, a column for each norm.
+
+        The row that the verdict rests on has a solid frame around its largest ratio.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        See Also
+        --------
+        to_frame : The numbers.
+        """
+        return self._drawn(ax=ax)
+
     def to_frame(self) -> Any:
         """The ratios as a pandas DataFrame: one row for each schedule, problem and norm.
 

@@ -50,6 +50,29 @@ class PathResult(Result):
         """1 − cosine between the weights and ``limit``, shape (L, *batch_shape); 1 at W = 0, NaN without a limit."""
         return _errors(self.weights, self.limit, self._axes)
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the direction error against the radius, or against the logarithm of the penalty.
+
+        For a batch, the line is the median of the problems, and the band is their 10-90 % range.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> attsvm.regularization_path(problem, [1.0, 10.0, 100.0]).plot().get_xlabel()
+        'radius'
+        """
+        return self._drawn(ax=ax)
+
     def to_frame(self) -> Any:
         """The numbers along the path as a pandas DataFrame: one row for each point and problem.
 

@@ -1,6 +1,6 @@
 """The result of training a stack."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -101,6 +101,54 @@ class StackRun(Result):
     def steps(self) -> int:
         """Updates made by the trial that made most."""
         return int(np.max(self.step, initial=0))
+
+    def plot(
+        self,
+        stack: Any,
+        *,
+        trial: int | Sequence[int] = (),
+        sequences: Sequence[int] | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Draw what each position of each layer reads, and the selected path.
+
+        Sequences are side by side, positions from left to right and layers upwards. An edge joins a position with what
+        it reads: the tokens that any attention head selects for it and, with residuals, itself. The selected path is
+        coloured.
+
+        Parameters
+        ----------
+        stack : Stack
+            That of the run.
+        trial : int or sequence of int
+            The index of the drawn trial on each batch axis of the run; none without batch axes.
+        sequences : sequence of int, optional
+            Which ones to draw; all by default.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ProblemError
+            If the run is not one of this stack, or there is no such trial or sequence.
+
+        See Also
+        --------
+        attsvm.Stack.path
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
+        >>> axes = stack.train(steps=100).plot(stack)
+        >>> [label.get_text() for label in axes.get_yticklabels()]
+        ['tokens of layer 1', 'tokens of layer 2', 'query']
+        """
+        return self._drawn(stack, trial=trial, sequences=sequences, ax=ax)
 
     def to_frame(self) -> Any:
         """The history as a pandas DataFrame: one row for each record and trial, in this order.

@@ -166,6 +166,34 @@ class Solution(Result):
             return "no solution is optimal" if self.batch_shape else f"the status is {self.status}"
         return ""
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the direction: a matrix as a heat map, a prompt as bars, several heads side by side.
+
+        For a batch, the first problem is drawn.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ProblemError
+            If the batch is empty.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot().get_title()
+        'frobenius Att-SVM, optimal'
+        """
+        return self._drawn(ax=ax)
+
     def _batch_summary(self) -> str:
         name, of_vectors = self.norm.name, self.norm.of_vectors.name
         if self.direction.ndim == len(self.batch_shape) + 1 and name != of_vectors:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool
@@ -126,6 +126,29 @@ class Prediction(Batched):
         """The status of the Att-SVM."""
         status: Status | np.ndarray = self.solution.status
         return status
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the predicted direction of the weights: a matrix as a heat map, a prompt as bars, heads side by side.
+
+        For a batch, the first prediction is drawn.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> attsvm.predict_direction(problem, attsvm.train(problem, steps=500)).plot().get_title()
+        'frobenius Att-SVM, optimal'
+        """
+        return self._drawn(ax=ax)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         yield from super()._rows()

@@ -1,7 +1,7 @@
 """The result of training."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -179,6 +179,54 @@ class Run(Result):
     def steps(self) -> int:
         """Updates made by the trial that made most."""
         return int(np.max(self.step, initial=0))
+
+    def plot(
+        self,
+        target: Any = None,
+        *,
+        quantities: Sequence[str] | None = None,
+        band: str = "range",
+        ax: Any = None,
+    ) -> Any:
+        """Draw the history against the steps.
+
+        Parameters
+        ----------
+        target : Problem, Prediction, Solution, Run or ndarray, optional
+            The direction that the direction error is measured to. With the problem of the run it is the predicted one.
+        quantities : sequence of str, optional
+            Of "loss", "dropped probability" (1 minus the largest probability of a query, the largest over all queries),
+            "direction error" and "margin ratio" (:func:`attsvm.margin_ratio` in the norm of the prediction, for the
+            final selection; the target is the problem). By default the first two, and the third with a target; on a
+            single ``ax``, the last of them.
+        band : {"range", "interval"}
+            For a batch: "range" draws the median of the trials and their 10-90 % range; "interval" draws their mean and
+            its 95 % confidence interval by Student's t.
+        ax : Axes, or sequence of one Axes for each quantity, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes, or ndarray of Axes if there are several quantities
+
+        Raises
+        ------
+        ProblemError
+            If a quantity is unknown, or has no target that fits, or the history is empty.
+
+        See Also
+        --------
+        attsvm.plot.compare : One quantity of several runs.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> axes = attsvm.train(problem, steps=50).plot(problem)
+        >>> [axis.get_ylabel() for axis in axes]
+        ['loss', '1 − largest probability', 'direction error']
+        """
+        return self._drawn(target, quantities=quantities, band=band, ax=ax)
 
     def to_frame(self) -> Any:
         """The history as a pandas DataFrame: one row for each record and trial, in this order.
