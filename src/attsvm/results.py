@@ -54,7 +54,7 @@ class Status(StrEnum):
     =============== ==========================================================================================
     ``optimal``     Solve: the duality gap and the violation of the constraints are within their tolerances.
     ``inaccurate``  Solve: certified neither as optimal nor as infeasible; gap and violation say how close it is.
-    ``infeasible``  Solve: multipliers prove a norm above 1e12 of all feasible weights, on rows of unit length.
+    ``infeasible``  Solve: multipliers prove that all feasible weights have a norm above 1e12, on rows of unit length.
     ``converged``   Iteration: a tolerance was met.
     ``finished``    Iteration: the requested number of steps was made.
     ``stalled``     Iteration: the gradient is exactly zero, so no further progress is possible.

@@ -47,7 +47,7 @@ def reproduce(
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Small sizes: all figures in some minutes. Claims are not judged by it."),
+        typer.Option("--quick", help="Small sizes: all figures in a few minutes. They are too small to judge the claims."),
     ] = False,
     size: Annotated[
         list[str] | None,

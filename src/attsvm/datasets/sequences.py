@@ -234,7 +234,7 @@ class Sequences:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
         raise ProblemError(
-            "Sequences: expected a use by a classifier of sequences, got one as an array; write "
+            "Sequences: cannot be converted to an array; pass them to a classifier of sequences, and write "
             "token_net=StandardScaler() in place of a step of a pipeline"
         )
 

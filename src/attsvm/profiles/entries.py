@@ -197,7 +197,7 @@ class Catalogue:
         """How many optimizers have an entry in each setting, in words."""
         counts = Counter(entry.setting for entry in self.entries)
         listed = "; ".join(f"{number} on {setting}" for setting, number in counts.items())
-        return f"Measured so far: {listed}. What has no entry has not been measured."
+        return f"Measured so far: {listed}. Optimizers without an entry have not been measured."
 
     def text(self) -> str:
         """The content of its file."""

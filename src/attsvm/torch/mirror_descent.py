@@ -23,7 +23,7 @@ class MirrorDescent(MirrorOptimizer):
 
     and with ``normalize`` g is divided by its dual norm ‖g‖_q, q = p/(p−1). The state is the mirror variable
     z = ∇ψ(w) = sign(w)\|w\|^(p−1): at p = 1.1 a weight is \|z\|^10, which underflows in float32, and z could not be
-    recovered from it. p below 2 favours few large weights, p above 2 many of equal size; p = 2 is gradient descent.
+    recovered from it. p below 2 favours a few large weights, p above 2 many of equal size; p = 2 is gradient descent.
 
     Parameters
     ----------
