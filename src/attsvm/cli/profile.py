@@ -53,7 +53,8 @@ def profile(
     out: OutFolder = None,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Base learning rate of the four schedules.  [default: found from the change of a logit]")
+        float | None,
+        typer.Option(help="Base learning rate of the four schedules.  [default: found from the change of a logit]"),
     ] = None,
     norm: Annotated[
         list[str] | None,

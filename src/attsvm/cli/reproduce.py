@@ -47,7 +47,7 @@ def reproduce(
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Small sizes: all figures in a few minutes. They are too small to judge the claims."),
+        typer.Option("--quick", help="Small sizes: all figures in a few minutes, too small to judge claims."),
     ] = False,
     size: Annotated[
         list[str] | None,

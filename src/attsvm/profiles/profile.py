@@ -78,8 +78,8 @@ def margin_profile(
     batch_size : int, optional
         Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
-        Base learning rate of the four schedules. By default it is found while the optimizer trains: such that the first steps
-        change a logit by 0.3 (if this gives no answer, by 1), and step k by (1 + k/1000)^(−1/3) of that.
+        Base learning rate of the four schedules. By default it is found while the optimizer trains: such that the first
+        steps change a logit by 0.3 (if this gives no answer, by 1), and step k by (1 + k/1000)^(−1/3) of that.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
     device : str, optional
