@@ -160,6 +160,32 @@ def test_a_page_of_attention_alone_shows_its_share():
     assert "ridge" not in page
 
 
+@pytest.mark.parametrize("quantile", [None, 0.9])
+def test_numbers_are_predicted_by_a_regressor(tmp_path, command, monkeypatch, quantile):
+    monkeypatch.chdir(tmp_path)
+    frame = table(0, 40)[0].drop(columns=["active", "patient"])
+    heaviest = frame.groupby("molecule", sort=False)["mass"].max()
+    loss = {} if quantile is None else {"loss": "quantile", "quantile": quantile}
+    model = attsvm.AttentionRegressor(max_steps=25, random_state=0, **loss).fit(frame, heaviest, bag="molecule")
+    model.save("model.npz")
+    frame.assign(heaviest=frame["molecule"].map(heaviest)).to_csv("new.csv", index=False)
+    arguments = ("model.npz", "new.csv", "--label", "heaviest", "--json", "--out", "p.csv", "--instances", "i.csv")
+    code, out, _ = command("predict", *arguments)
+    result = json.loads(out)
+    check_result(result)
+    assert code == 0
+    assert (result["quantity"], result["quantile"]) == ("mean" if quantile is None else "quantile", quantile)
+    rows, tokens = (pd.read_csv(name, dtype={"molecule": str}).set_index("molecule") for name in ("p.csv", "i.csv"))
+    quantity = "mean" if quantile is None else "quantile 0.9"
+    predicted = rows[f"predicted {quantity}"]
+    np.testing.assert_array_equal(predicted, model.predict(frame))
+    np.testing.assert_allclose(rows["target"], heaviest)
+    assert result["report"]["mae"] == pytest.approx((predicted - heaviest).abs().mean())
+    sums = tokens.groupby(level=0, sort=False)["contribution"].sum()
+    np.testing.assert_allclose(result["constant"] + sums, predicted)
+    assert f"the {quantity} of the target" in command("predict", *arguments[:4])[1].replace("\n", " ")
+
+
 BAD = {
     "bag: expected the column of .* that names the bag of each row, got none": {"labels": "active"},
     "labels: expected one column, got active, site; fit each by itself, as `attsvm fit .*bags.csv --label active": {

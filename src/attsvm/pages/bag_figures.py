@@ -20,11 +20,9 @@ def _learning(fit: "BagFit") -> DrawnFigure:
     held_out = "validation_loss" in history
     figure, axis = style.panel("steps", "loss", 2.6)
     # before the first step there is no objective
-    axis.plot(history["steps"][1:], history["objective"][1:], color=style.BLUE, label="training objective")
+    axis.plot(history["steps"][1:], history["objective"][1:], color=style.BLUE, label="training")
     if held_out:
-        axis.plot(
-            history["steps"], history["validation_loss"], color=style.VERMILLION, ls="--", label="validation loss"
-        )
+        axis.plot(history["steps"], history["validation_loss"], color=style.VERMILLION, ls="--", label="validation")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     style.legend_above(axis, 3)
     what = (
