@@ -72,7 +72,10 @@ def test_a_table_is_fitted_and_its_page_shows_the_classes(folder):
     assert result["data"]["train"] + result["data"]["test"] == 200
     assert result["accuracy"]["test"] > 0.9 > result["report"]["test"]["majority"]
     html = (folder / "out" / "index.html").read_text()
-    for shown in ("as inactive", "Selected tokens", "bottom", "model.npz", "Largest class"):
+    for shown in (
+        *("as inactive", "Tokens that decide", "contribution to the decision", "bottom", "model.npz", "Largest class"),
+        "an ensemble of attention and of ridge regressions",
+    ):
         assert shown in html
 
 
@@ -98,8 +101,19 @@ def test_new_bags_are_predicted_with_the_tokens_that_decide(folder):
     np.testing.assert_array_equal(found, expected)
     tokens = pd.read_csv(folder / "i.csv", dtype={"molecule": str})
     assert len(tokens) == len(frame)
-    np.testing.assert_allclose(tokens.groupby("molecule")["share"].sum(), 1)
+    np.testing.assert_allclose(tokens.groupby("molecule")["share of attention"].sum(), 1)
     np.testing.assert_array_equal(tokens["score for weak"], model.instance_scores(features)["weak"])
+    parts = tokens.groupby("molecule", sort=False)[[f"contribution to {name}" for name in model.classes_]]
+    np.testing.assert_allclose(parts.sum(), model.decision_function(features), rtol=1e-9, atol=1e-9)
+    # an ensemble: the selected token has the largest contribution, and no share of attention is beside it
+    assert result["selected_by"] == "contribution"
+    assert result["model"]["ensemble"] == ["largest similarities", "mean similarities", "extremes of columns"]
+    assert "share of attention" not in rows[0]
+    assert {one["share"] for one in result["predictions"]} == {None}
+    for row, one, (_, of_bag) in zip(rows, result["predictions"], parts, strict=True):
+        of_class = of_bag[f"contribution to {row['predicted']}"]
+        assert of_class.max() == one["contribution"] == float(row["contribution to the decision"])
+        assert tokens.loc[of_class.idxmax(), "token"] == one["selected"] == int(row["selected"])
 
 
 def test_columns_units_and_options_are_refused_by_name(folder):
@@ -117,7 +131,7 @@ def test_columns_units_and_options_are_refused_by_name(folder):
     frame.assign(mass=frame.mass * 1000, other=1).to_csv(folder / "changed.csv", index=False)
     done = run("predict", "out/model.npz", "changed.csv", "--drop", "other", cwd=folder, code=2)
     assert done.stderr.startswith(
-        "attsvm: X: expected column 'mass' in the unit of the fit, where its numbers are from"
+        "attsvm: changed.csv: expected column 'mass' in the unit of the fit, where its numbers are from"
     )
     run("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
 
@@ -128,15 +142,48 @@ def test_a_page_says_that_few_bags_have_an_ensemble():
     result = found.numbers()
     check_result(result)
     assert result["training"]["ensemble"] is True
-    assert "an ensemble of attention and ridge regressions" in found.page()
+    assert sum(member["share"] for member in result["training"]["members"]) == pytest.approx(1)
+    page = found.page()
+    assert "an ensemble of attention and of ridge regressions" in page
+    assert "share of attention" not in page
 
 
-def test_regressors_have_no_classes_to_predict(tmp_path):
-    arrays = np.random.default_rng(0).normal(size=(30, 2, 3))
-    attsvm.AttentionRegressor(max_steps=25).fit(arrays, arrays[:, 0, 0]).save(tmp_path / "model.npz")
-    np.savez(tmp_path / "new.npz", tokens=arrays)
-    done = run("predict", "model.npz", "new.npz", cwd=tmp_path, code=2)
-    assert done.stderr.startswith("attsvm: classifier: expected one that predicts classes, got AttentionRegressor")
+def test_a_page_of_attention_alone_shows_its_share():
+    bags = attsvm.datasets.digit_bags(300, 20, seed=0)
+    found = attsvm.fit(bags.train, labels=bags.train_labels, steps=25)
+    result = found.numbers()
+    check_result(result)
+    assert result["training"]["members"] == []
+    page = found.page()
+    for shown in ("contribution to the decision", "share of attention", "Effective tokens"):
+        assert shown in page
+    assert "ridge" not in page
+
+
+@pytest.mark.parametrize("quantile", [None, 0.9])
+def test_numbers_are_predicted_by_a_regressor(tmp_path, command, monkeypatch, quantile):
+    monkeypatch.chdir(tmp_path)
+    frame = table(0, 40)[0].drop(columns=["active", "patient"])
+    heaviest = frame.groupby("molecule", sort=False)["mass"].max()
+    loss = {} if quantile is None else {"loss": "quantile", "quantile": quantile}
+    model = attsvm.AttentionRegressor(max_steps=25, random_state=0, **loss).fit(frame, heaviest, bag="molecule")
+    model.save("model.npz")
+    frame.assign(heaviest=frame["molecule"].map(heaviest)).to_csv("new.csv", index=False)
+    arguments = ("model.npz", "new.csv", "--label", "heaviest", "--json", "--out", "p.csv", "--instances", "i.csv")
+    code, out, _ = command("predict", *arguments)
+    result = json.loads(out)
+    check_result(result)
+    assert code == 0
+    assert (result["quantity"], result["quantile"]) == ("mean" if quantile is None else "quantile", quantile)
+    rows, tokens = (pd.read_csv(name, dtype={"molecule": str}).set_index("molecule") for name in ("p.csv", "i.csv"))
+    quantity = "mean" if quantile is None else "quantile 0.9"
+    predicted = rows[f"predicted {quantity}"]
+    np.testing.assert_array_equal(predicted, model.predict(frame))
+    np.testing.assert_allclose(rows["target"], heaviest)
+    assert result["report"]["mae"] == pytest.approx((predicted - heaviest).abs().mean())
+    sums = tokens.groupby(level=0, sort=False)["contribution"].sum()
+    np.testing.assert_allclose(result["constant"] + sums, predicted)
+    assert f"the {quantity} of the target" in command("predict", *arguments[:4])[1].replace("\n", " ")
 
 
 BAD = {
@@ -149,6 +196,11 @@ BAD = {
         "bag": "molecule",
         "labels": "site",
     },
+    "groups: expected one entry of 'site' in each bag, got several or none in bag": {
+        "bag": "molecule",
+        "labels": "active",
+        "groups": "site",
+    },
     "expected a column 'missing', got 'molecule'": {"bag": "molecule", "labels": "missing"},
     "labels: expected the name of the column": {"bag": "molecule"},
     "train_head: expected True for bags": {"bag": "molecule", "labels": "active", "train_head": False},
@@ -160,6 +212,25 @@ BAD = {
 def test_a_fit_to_a_table_that_lacks_something_says_what(folder, named):
     with pytest.raises(ProblemError, match=named):
         attsvm.fit(folder / "bags.csv", **BAD[named])
+
+
+WRITTEN = {
+    "--bag: expected the column of bags.csv that names the bag of each row": ["--label", "active"],
+    "--label: expected the name of the column of the labels": ["--bag", "molecule"],
+    "--label: expected one column, got active, site": ["--bag", "molecule", "--label", "active", "--label", "site"],
+    "bags.csv: --label: expected one entry of 'site' in each bag": ["--bag", "molecule", "--label", "site"],
+    "bags.csv: --groups: expected one entry of 'site' in each bag": [
+        *["--bag", "molecule", "--label", "active", "--groups", "site"]
+    ],
+    "--no-train-head: expected True for bags": ["--bag", "molecule", "--label", "active", "--no-train-head"],
+    "--test-fraction: expected a number": ["--bag", "molecule", "--label", "active", "--test-fraction", "2"],
+}
+
+
+@pytest.mark.parametrize("said", WRITTEN)
+def test_an_error_names_an_option_as_it_is_written(folder, command, monkeypatch, said):
+    monkeypatch.chdir(folder)
+    assert command("fit", "bags.csv", *WRITTEN[said])[2].startswith(f"attsvm: {said}")
 
 
 def test_files_that_are_no_rectangles_are_refused(tmp_path):

@@ -117,7 +117,7 @@ def test_mini_batches_and_tolerances(train):
             "relative: not an option of adam; its options are learning_rate",
         ),
         (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),
-        (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "learning_rate: .*>= 0.*-1"),
+        (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "--learning-rate: .*>= 0.*-1"),
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
         (
             ["problem.npz", "--optimizer", "adamw"],

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 import attsvm
+from attsvm.datasets import BagFile, Sequences
+from attsvm.estimator import predict_bags
 
 FILES = Path(__file__).parent / "files"
 # what is compared after loading: a class, and some of its arrays, numbers or words
@@ -39,6 +41,44 @@ def objects() -> dict[str, Any]:
     }
 
 
+def model_data() -> tuple[list[np.ndarray], np.ndarray]:
+    """Bags of different lengths, and labels 0 and 1."""
+    generator, labels = np.random.default_rng(0), np.arange(24) % 2
+    bags = [generator.normal(size=(2 + i % 3, 3)) for i in range(24)]
+    for bag, label in zip(bags, labels, strict=True):
+        bag[0, 0] += 3 * label
+    return bags, labels
+
+
+TEXTS = ["a good film", "a bad film", "good plot and music", "the plot is bad", "so good", "so bad"] * 6
+
+
+def models() -> dict[str, Any]:
+    """A fitted estimator of each kind that has a model file: with an ensemble and without, and of each loss."""
+    bags, labels = model_data()
+    times = np.column_stack([np.ones(24), 1.0 + labels])
+    short = {"max_steps": 25, "random_state": 0}
+    return {
+        "attention": attsvm.AttentionClassifier(ensemble=False, **short).fit(bags, labels),
+        "ensemble": attsvm.AttentionClassifier(ensemble=True, **short).fit(bags, labels),
+        "detectors": attsvm.DetectorClassifier(num_detectors=2, ensemble=True, **short).fit(bags, labels),
+        "mean": attsvm.AttentionRegressor(**short).fit(bags, times[:, 1]),
+        "quantile": attsvm.AttentionRegressor(loss="quantile", quantile=0.9, **short).fit(bags, times[:, 1]),
+        "hazard": attsvm.AttentionRegressor(loss="cox", **short).fit(bags, times),
+        "texts": attsvm.TextClassifier(**short).fit(TEXTS, [text.count("good") for text in TEXTS]),
+    }
+
+
+def predicted(model: Any) -> dict[str, Any]:
+    """What a model file must still say: the predictions and the contributions of its tokens."""
+    if isinstance(model, attsvm.TextClassifier):
+        return {"decision": model.decision_function(TEXTS[:6]).tolist()}
+    bags, _ = model_data()
+    found = predict_bags(model, BagFile(Sequences.from_arrays(bags)))
+    values = found.values if isinstance(model, attsvm.AttentionRegressor) else found.probability
+    return {"decision": values.tolist(), "contributions": found.contributions.tolist(), "first": found.first.tolist()}
+
+
 def values(name: str, found: Any) -> dict[str, Any]:
     """What is compared, as JSON has it."""
     return {key: np.asarray(getattr(found, key)).tolist() for key in KINDS[name][1]}
@@ -50,13 +90,23 @@ def save_sweep(folder: Path) -> dict[str, Any]:
     return {key: found[key].values.tolist() for key in ("dim", "feasible", "done")}
 
 
+def save_models(folder: Path) -> dict[str, Any]:
+    """Save the models, and return what they predict."""
+    found = models()
+    for name, one in found.items():
+        one.save(folder / f"model-{name}.npz")
+    return {name: predicted(one) for name, one in found.items()}
+
+
 def write(folder: Path) -> None:
     """Save one of each kind, and what must be there after loading."""
     folder.mkdir(parents=True)
     made = objects()
     for name, one in made.items():
         one.save(folder / f"{name}.npz")
-    text = json.dumps({name: values(name, one) for name, one in made.items()} | {"sweep": save_sweep(folder)})
+    said: dict[str, Any] = {name: values(name, one) for name, one in made.items()}
+    said["models"] = save_models(folder)
+    text = json.dumps(said | {"sweep": save_sweep(folder)})
     (folder / "values.json").write_text(text, encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import attsvm
 from attsvm.errors import ProblemError
-from release.saved import FILES, KINDS, save_sweep, values
+from release.saved import FILES, KINDS, predicted, save_models, save_sweep, values
 
 VERSIONS = sorted(path.name for path in FILES.iterdir())
 
@@ -22,6 +22,26 @@ def test_a_file_of_an_earlier_version_loads(name, version):
     assert found.keys() == saved[name].keys()
     for key, value in saved[name].items():
         np.testing.assert_array_equal(np.asarray(found[key]), np.asarray(value), err_msg=key)
+
+
+def check_models(folder, said):
+    for name, values_of in said.items():
+        found = predicted(attsvm.load_model(folder / f"model-{name}.npz"))
+        assert found.keys() == values_of.keys()
+        for key, value in values_of.items():
+            # another processor may round differently
+            np.testing.assert_allclose(found[key], value, rtol=1e-9, atol=1e-12, err_msg=f"{name} {key}")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_models_of_an_earlier_version_predict_as_they_did(version):
+    said = json.loads((FILES / version / "values.json").read_text(encoding="utf-8"))
+    check_models(FILES / version, said.get("models", {}))  # 1.0 has no model files
+
+
+@pytest.mark.long
+def test_models_of_this_version_predict_as_they_did(tmp_path):
+    check_models(tmp_path, json.loads(json.dumps(save_models(tmp_path))))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

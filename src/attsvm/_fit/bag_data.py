@@ -72,8 +72,8 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
     if not isinstance(label, str):
         got = "none" if label is None else type(label).__name__
         raise ProblemError(
-            f"labels: expected the name of the column of the labels in {path} (--label COLUMN, and --bag COLUMN), got "
-            f"{got}; for labelled texts use attsvm fit-text"
+            f"labels: expected the name of the column of the labels in {path}, got {got}; for labelled texts use "
+            "attsvm fit-text"
         )
     bags = read_bags(path, bag, label, groups, drop)
     other = None
@@ -104,7 +104,7 @@ def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple
     used = [*drop]
     for name, values in (("labels", labels), ("groups", groups)):
         if isinstance(values, str):
-            found.append(bags.labels(values))
+            found.append(bags.labels(values, name))
             used.append(values)
         elif values is None and name == "labels":
             raise ProblemError("labels: expected a column of the table, or a label for each bag, got none")

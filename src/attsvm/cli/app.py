@@ -15,7 +15,7 @@ PANELS = {
     "Your data": {
         "fit": "Train attention on labelled data; with a fixed head, compare it with the Att-SVM of what it selects.",
         "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
-        "predict": "Predict classes and selected tokens of new bags by the model file of a fit.",
+        "predict": "Predict new bags by the model file of a fit, and name the token that decides in each.",
         "next-token": "Predict which words of a context attention copies, and train it on a corpus.",
         "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
         "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
@@ -90,7 +90,7 @@ def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
     """Import the module of a command, and return the command.
 
     ``name``: a name of ``COMMANDS``. ``arguments``: what follows it. The help of a command whose module has a function
-    ``more_help`` depends on them.
+    ``more_help`` depends on them. ``NAMES`` of the module has the parameters that errors call otherwise.
     """
     attribute = attribute_of(name)
     module = importlib.import_module(f"attsvm.cli.{attribute}")
@@ -98,7 +98,7 @@ def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
     more = module.more_help(arguments) if hasattr(module, "more_help") else ""
     only = typer.Typer(add_completion=False, **_SETTINGS)
     only.command(name, cls=PlainCommand, help=f"{COMMANDS[name]}\n\n{text}{more}", epilog=f"Examples:{examples}")(
-        with_level(getattr(module, attribute))
+        with_level(getattr(module, attribute), getattr(module, "NAMES", {}))
     )
     return typer.main.get_command(only)
 

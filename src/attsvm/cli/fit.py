@@ -63,6 +63,8 @@ Examples:
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
 
+NAMES = {"labels": "label"}
+
 
 def more_help(arguments: Sequence[str]) -> str:
     """The options of the source before ``--help``, or the names of all sources."""

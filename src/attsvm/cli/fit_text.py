@@ -40,6 +40,8 @@ Examples:
     attsvm fit-text aclImdb/train --test aclImdb/test --json > result.json
 """
 
+NAMES = {"max_steps": "steps"}
+
 
 def fit_text(
     texts: Annotated[str, typer.Argument(metavar="TEXTS", help="A file of labelled texts, or a folder.")],

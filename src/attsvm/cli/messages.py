@@ -3,16 +3,18 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from attsvm._utils.progress import SECONDS_A_LINE, shown
 from attsvm._utils.text import one_line, visible
+from attsvm.cli.option_names import as_written
 from attsvm.cli.options import limit_threads
 from attsvm.errors import ProblemError
 
@@ -46,8 +48,15 @@ def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[
         yield update or callback
 
 
-def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a command with the options ``--quiet`` and ``--verbose``; its ``--threads`` limit the process."""
+def with_level(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
+    """The function of a command with the options ``--quiet`` and ``--verbose``; its ``--threads`` limit the process.
+
+    ``names``: the parameters that errors call otherwise, by their names there. Errors name options as they are written.
+    """
+    parameters = signature(function).parameters
+    own = [*parameters.values()]
+    named = {one.name: one for one in own if isinstance(one.annotation.__metadata__[0], OptionInfo)}
+    named |= {name: parameters[of] for name, of in names.items()}
 
     @wraps(function)
     def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
@@ -55,9 +64,12 @@ def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ProblemError("--quiet, --verbose: expected one of them, got both")
         with _printed(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL):
             limit_threads(options.get("threads"))
-            return function(**options)
+            try:
+                return function(**options)
+            except ProblemError as error:
+                error.args = (as_written(str(error), named, options),)
+                raise
 
-    own = [*signature(function).parameters.values()]
     added = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in (("quiet", _Quiet), ("verbose", _Verbose))

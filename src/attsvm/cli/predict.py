@@ -11,15 +11,17 @@ from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 
 HELP = """
-MODEL is a file that `attsvm fit --out`, `attsvm fit-text --out` or `save` of a classifier wrote: `result/model.npz`.
+MODEL is a file that `attsvm fit --out`, `attsvm fit-text --out` or `save` of an estimator wrote: `result/model.npz`.
 DATA are bags as in the fit: a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row for each token, or arrays
 `.npz` or `.json` with the names `tokens` and `mask`, `bag` or `offsets`. For a classifier of texts they are texts: a
 table, or a file `.txt` with one on each line. If they have labels, the predictions are compared with them.
 
-FILE has one row for each bag: the predicted class, the probability of each class, the selected token (its row in the
-table, counted from 1), and its share of the attention. A classifier of few bags is an ensemble, whose probabilities
-depend on more than the attention; the scores of `--instances` are those of the ensemble. Other columns than those of
-the fit are refused, and so is a column that is evidently in another unit.
+FILE has one row for each bag: the predicted class, the probability of each class, and the selected token (its row in
+the table, counted from 1). That is the token with the largest contribution to the decision: contributions of a bag add
+up to the output of the predicted class, for two classes to its log odds. Its share of the attention is shown where
+attention alone decides; a classifier of few bags is an ensemble, which depends on more. For texts the selected word is
+the one with the largest attention. A regressor predicts the mean or a quantile of its target, or a log hazard ratio.
+Other columns than those of the fit are refused, and so is a column that is evidently in another unit.
 
 Examples:
 
@@ -30,6 +32,8 @@ Examples:
     attsvm predict result/model.npz new.npz --json > predictions.json
 """
 
+NAMES = {"X": "data", "labels": "label", "y": "label"}
+
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model file `.npz`.")],
@@ -37,7 +41,7 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the predictions as CSV.")] = None,
     instances: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write share and score of each token as CSV."),
+        typer.Option(metavar="FILE", help="Write contribution, score and share of attention of each token as CSV."),
     ] = None,
     bag: Annotated[
         str | None,

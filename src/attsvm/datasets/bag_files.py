@@ -116,7 +116,10 @@ def read_bags(
     check_columns(path, list(frame.columns), [bag, *others, *left_out])
     with _named(path):
         bags = Bags.of(frame.drop(columns=[*left_out]), bag)
-        of_label, of_groups = (None if name is None else _plain(bags.labels(name)) for name in (label, groups))
+        of_label, of_groups = (
+            None if name is None else _plain(bags.labels(name, argument))
+            for argument, name in (("label", label), ("groups", groups))
+        )
         return BagFile(sequences_of(bags, bag, *others), of_label, of_groups, bags.rows + 1)
 
 
@@ -149,7 +152,7 @@ def _named(path: object) -> Iterator[None]:
     try:
         yield
     except ProblemError as error:
-        raise ProblemError(f"{path}: {str(error).removeprefix('X: ').replace('target: ', 'label: ')}") from None
+        raise ProblemError(f"{path}: {str(error).removeprefix('X: ')}") from None
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

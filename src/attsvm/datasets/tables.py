@@ -86,18 +86,18 @@ class Bags:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
         return cls(frame, of_rows[np.sort(first)], np.argsort(number, kind="stable"), offsets)
 
-    def labels(self, target: Any) -> np.ndarray:
-        """The entry of a column in each bag, (n,).
+    def labels(self, target: Any, argument: str = "target") -> np.ndarray:
+        """The entry of a column in each bag, (n,); ``argument`` is what errors call the column.
 
         Raises ProblemError if there is no such column, or a bag has several entries or lacks one.
         """
         target = str(target)
         if target not in self.frame.columns:
-            raise ProblemError(f"target: expected one of the columns {shown(self.frame.columns)}, got {target!r}")
+            raise ProblemError(f"{argument}: expected one of the columns {shown(self.frame.columns)}, got {target!r}")
         labels, several = self._in_bags(self.frame[target].to_numpy())
         if several is not None:
             raise ProblemError(
-                f"target: expected one entry of {target!r} in each bag, got several or none in bag {several}"
+                f"{argument}: expected one entry of {target!r} in each bag, got several or none in bag {several}"
             )
         return labels
 

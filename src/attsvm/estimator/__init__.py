@@ -8,8 +8,9 @@ non-negative weights. What all estimators of sequences share is in ``base``, wha
 ``cox_loss`` are ``regression_loss``. ``inputs`` reads sequences, ``task`` and ``regression_task`` hold their labels and
 weights, ``settings`` the parameters, which ``shared_documentation`` describes. ``validation`` chooses what early
 stopping validates on. ``ensemble`` adds members to classifiers for few sequences: ``ridge`` regressions on features of
-``pooling``. ``report``, ``regression_report`` and ``survival_report`` compare predictions with labels, and ``margins``
-solves the Att-SVM of a selection.
+``pooling``. ``predictions`` and ``regression_predictions`` are what a fitted estimator says of the bags of a file, and
+``bag_tokens`` which of their tokens decide. ``report``, ``regression_report`` and ``survival_report`` compare
+predictions with labels, and ``margins`` solves the Att-SVM of a selection.
 """
 
 from attsvm._utils.doors import open_door

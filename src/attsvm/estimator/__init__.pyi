@@ -13,6 +13,7 @@ from .predictions import predict_bags as predict_bags
 from .predictions import read_as_fitted as read_as_fitted
 from .prompt import effective_number as effective_number
 from .prompt import forward as forward
+from .regression_predictions import RegressionPredictions as RegressionPredictions
 from .regression_report import RegressionReport as RegressionReport
 from .regressor import AttentionRegressor as AttentionRegressor
 from .report import ClassificationReport as ClassificationReport

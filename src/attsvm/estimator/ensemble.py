@@ -36,16 +36,22 @@ class Member:
     pooling: Pooling
     coefficients: Float[np.ndarray, "m C"]
     intercept: Float[np.ndarray, " C"]
+    means: Float[np.ndarray, " m"]  # of the features of the training sequences
 
     def decision(self, sequences: Sequences) -> Float[np.ndarray, "n C"]:
         """Outputs of the sequences."""
         return np.asarray(self.pooling.features(sequences) @ self.coefficients + self.intercept)
 
     def contributions(self, sequences: Sequences) -> Float[np.ndarray, "N C"]:
-        """The part of each token in the output; the intercept is divided equally."""
+        """The part of each token in the output; that of mean features is divided equally.
+
+        A feature counts by its difference from the mean. Otherwise a token that each sequence has would have a large
+        part, which the intercept takes back.
+        """
         lengths = sequences.lengths
-        of_tokens = self.pooling.contributions(sequences, self.coefficients)
-        return np.asarray(of_tokens + self.intercept / np.repeat(lengths, lengths)[:, None])
+        level = self.intercept + self.means @ self.coefficients
+        of_tokens = self.pooling.contributions(sequences, self.coefficients, self.means)
+        return np.asarray(of_tokens + level / np.repeat(lengths, lengths)[:, None])
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,7 +161,7 @@ def fit_ensemble(
     members, left_out = [], []
     for name, pooling in _poolings(task.sequences, coordinates, generator, network.monotone).items():
         fitted = fit_ridge(pooling.features(task.sequences), targets, weights, owners, nonnegative=network.monotone)
-        members.append(Member(name, pooling, fitted.coefficients, fitted.intercept))
+        members.append(Member(name, pooling, fitted.coefficients, fitted.intercept, fitted.means))
         left_out.append(fitted.left_out)
     size = float(np.sqrt((outputs**2).mean()))
     # the noise of a network that hardly learned stays small

@@ -36,8 +36,10 @@ class Pooling(ABC):
         """The pooled features of each sequence."""
 
     @abstractmethod
-    def contributions(self, sequences: Sequences, coefficients: Float[np.ndarray, "m C"]) -> Float[np.ndarray, "N C"]:
-        """The part of each token in ``features @ coefficients``; they add up in each sequence."""
+    def contributions(
+        self, sequences: Sequences, coefficients: Float[np.ndarray, "m C"], means: Float[np.ndarray, " m"]
+    ) -> Float[np.ndarray, "N C"]:
+        """The part of each token in ``(features - means) @ coefficients``; they add up in each sequence."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,10 @@ class MeanSimilarity(Pooling):
         ]
         return np.concatenate(found)
 
-    def contributions(self, sequences: Sequences, coefficients: np.ndarray) -> np.ndarray:
+    def contributions(self, sequences: Sequences, coefficients: np.ndarray, means: np.ndarray) -> np.ndarray:
         found = [
-            (self.similarities.of_tokens(part) @ coefficients) / np.repeat(part.lengths, part.lengths)[:, None]
+            ((self.similarities.of_tokens(part) - means) @ coefficients)
+            / np.repeat(part.lengths, part.lengths)[:, None]
             for part in self.similarities.parts(sequences)
         ]
         return np.concatenate(found)
@@ -119,13 +122,14 @@ class LargestSimilarity(Pooling):
         ]
         return np.concatenate(found)
 
-    def contributions(self, sequences: Sequences, coefficients: np.ndarray) -> np.ndarray:
+    def contributions(self, sequences: Sequences, coefficients: np.ndarray, means: np.ndarray) -> np.ndarray:
         found = np.zeros((len(sequences.ids), coefficients.shape[1]))
         start = 0
         for part in self.similarities.parts(sequences):
             for tokens in np.split(self.similarities.of_tokens(part), part.offsets[1:-1]):
                 places = tokens.argmax(axis=0)
-                np.add.at(found[start:], places, tokens[places, np.arange(len(places))][:, None] * coefficients)
+                largest = tokens[places, np.arange(len(places))] - means
+                np.add.at(found[start:], places, largest[:, None] * coefficients)
                 start += len(tokens)
         return found
 
@@ -154,8 +158,9 @@ class ColumnExtremes(Pooling):
     def features(self, sequences: Sequences) -> np.ndarray:
         return self._functions(_extremes(sequences)).reshape(len(sequences), -1)
 
-    def contributions(self, sequences: Sequences, coefficients: np.ndarray) -> np.ndarray:
+    def contributions(self, sequences: Sequences, coefficients: np.ndarray, means: np.ndarray) -> np.ndarray:
         functions = self._functions(_extremes(sequences))
+        functions = functions - means.reshape(functions.shape[1:])
         values = np.einsum("nef,efc->nec", functions, coefficients.reshape(*functions.shape[1:], -1))
         found = np.zeros((len(sequences.ids), coefficients.shape[1]))
         for start, array, of_columns in zip(sequences.offsets, sequences, values, strict=False):

@@ -1,20 +1,27 @@
-"""What a fitted classifier says of new bags: classes, probabilities, and the tokens that it selects."""
+"""What a fitted classifier says of new bags: classes, probabilities, and the tokens that decide."""
 
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
+from sklearn.utils.validation import check_is_fitted
 
-from attsvm.datasets import BagFile, read_bags
+from attsvm.datasets import BagFile, read_bags, shown
 from attsvm.errors import ProblemError
+from attsvm.estimator.bag_tokens import BagTokens, deciding_tokens, token_names
+from attsvm.estimator.regression_predictions import RegressionPredictions, predict_numbers
 from attsvm.estimator.report import ClassificationReport
 
+if TYPE_CHECKING:
+    from attsvm.estimator.regressor import AttentionRegressor
+    from attsvm.estimator.sequence_classifier import SequenceClassifier
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Predictions:
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Predictions(BagTokens):
     """Predictions of a classifier for n bags of N tokens in total.
 
     Attributes
@@ -31,11 +38,18 @@ class Predictions:
     attention : ndarray, shape (N,), or None
         The share of each token in the attention of its bag; None for detectors, which have no attention. Of a
         classifier with an ensemble, or with n-grams of texts, it is that of attention alone.
+    contributions : ndarray, shape (N, C), or None
+        The part of each token in the output for each class, as ``contributions`` of the classifier returns it. The
+        parts of a bag add up to the output, for two classes to the log odds of the class. None for texts.
     instance_scores : ndarray, shape (N, C)
         How much each token by itself speaks for each class; with an ensemble, for all of it.
     first : int ndarray, shape (n,)
-        The place among the N tokens of the one that is selected in each bag: that of the largest attention. For
-        detectors that of the largest score for the positive class, of more than two classes for the predicted one.
+        The place among the N tokens of the one that decides in each bag: that of the largest contribution to the
+        predicted class. For detectors of two classes it is that of the largest contribution to the positive class,
+        which is the one that they detect. For texts it is that of the largest attention.
+    ensemble : tuple of str
+        What decides together with attention or detectors: the names of the members of an ensemble; for texts "n-grams",
+        or "n-grams alone". Empty if nothing does.
     labels : ndarray, shape (n,), or None
         What the bags are known to be.
     report : ClassificationReport or None
@@ -44,6 +58,7 @@ class Predictions:
     See Also
     --------
     attsvm.estimator.predict_bags : Makes them.
+    attsvm.estimator.RegressionPredictions : Of a regressor.
 
     Examples
     --------
@@ -51,18 +66,18 @@ class Predictions:
     >>> from attsvm.datasets import BagFile
     >>> bags = attsvm.datasets.digit_bags(100, 20, seed=0)
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-    >>> attsvm.estimator.predict_bags(classifier, BagFile(bags.test)).share.shape
-    (20,)
+    >>> found = attsvm.estimator.predict_bags(classifier, BagFile(bags.test))
+    >>> found.ensemble
+    ('largest similarities', 'mean similarities', 'extremes of columns')
+    >>> bool((found.contribution > 0).all())  # the named token speaks for the predicted class
+    True
     """
 
     classes: np.ndarray
-    names: np.ndarray
     probability: Float[np.ndarray, "n C"]
-    offsets: Int[np.ndarray, " n+1"]
-    tokens: np.ndarray
-    attention: Float[np.ndarray, " N"] | None
+    contributions: Float[np.ndarray, "N C"] | None = None
     instance_scores: Float[np.ndarray, "N C"]
-    first: Int[np.ndarray, " n"]
+    ensemble: tuple[str, ...] = ()
     labels: np.ndarray | None = None
     report: ClassificationReport | None = None
 
@@ -72,32 +87,36 @@ class Predictions:
         return np.asarray(self.classes[self.probability.argmax(axis=1)])
 
     @property
-    def selected(self) -> np.ndarray:
-        """What the selected token of each bag is called, (n,)."""
-        return np.asarray(self.tokens[self.first])
+    def contribution(self) -> Float[np.ndarray, " n"] | None:
+        """The contribution of the selected token to the predicted class, (n,); None for texts."""
+        if self.contributions is None:
+            return None
+        return np.asarray(self.contributions[self.first, self.probability.argmax(axis=1)])
 
     @property
     def share(self) -> Float[np.ndarray, " n"] | None:
-        """The share of the selected token in the attention of its bag, (n,); None without attention."""
-        return None if self.attention is None else self.attention[self.first]
+        """The share of the selected token in the attention of its bag, (n,).
 
-    @property
-    def owners(self) -> Int[np.ndarray, " N"]:
-        """The bag of each token."""
-        return np.repeat(np.arange(len(self.names)), np.diff(self.offsets))
+        None without attention, and where the token is one of an ensemble, which does not select by attention.
+        """
+        return None if self.ensemble and self.contributions is not None else self._share
 
     def __repr__(self) -> str:
         found, counts = np.unique(self.predicted, return_counts=True)
-        shown = ", ".join(f"{count:,} {name}" for name, count in zip(found, counts, strict=True))
-        return f"Predictions({len(self.names):,} bags: {shown})"
+        named = ", ".join(f"{count:,} {name}" for name, count in zip(found, counts, strict=True))
+        return f"Predictions({len(self.names):,} bags: {named})"
 
 
-def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
-    """Predict the classes of the bags of a file, and say which tokens decide.
+@overload
+def predict_bags(estimator: "SequenceClassifier", bags: BagFile) -> Predictions: ...
+@overload
+def predict_bags(estimator: "AttentionRegressor", bags: BagFile) -> RegressionPredictions: ...
+def predict_bags(estimator: Any, bags: BagFile) -> Predictions | RegressionPredictions:
+    """Predict the classes or numbers of the bags of a file, and say which tokens decide.
 
     Parameters
     ----------
-    classifier : AttentionClassifier or DetectorClassifier
+    estimator : AttentionClassifier, DetectorClassifier or AttentionRegressor
         Fitted.
     bags : BagFile
         Of :func:`attsvm.datasets.read_bags`. Labels are compared with the predictions; where labels and classes have
@@ -105,12 +124,15 @@ def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
 
     Returns
     -------
-    Predictions
+    Predictions, of a regressor RegressionPredictions
 
     Raises
     ------
     ProblemError
-        If the estimator has no classes, the tokens are not as those of the fit, or a label is none of the classes.
+        If the tokens are not as those of the fit, a label is none of the classes or no number, or there are labels for
+        a regressor of times of events.
+    NotFittedError
+        If the estimator is not fitted.
 
     See Also
     --------
@@ -125,45 +147,53 @@ def predict_bags(classifier: Any, bags: BagFile) -> Predictions:
     >>> attsvm.estimator.predict_bags(classifier, BagFile(bags.test, bags.test_labels)).report.majority
     0.5
     """
-    if not hasattr(classifier, "classes_"):
-        raise ProblemError(
-            f"classifier: expected one that predicts classes, got {type(classifier).__name__}; its predict(X) returns "
-            "numbers"
-        )
-    sequences, classes = bags.sequences, classifier.classes_
-    probability = classifier.predict_proba(sequences)
-    attention = np.asarray(classifier.attention(sequences)) if hasattr(classifier, "attention") else None
-    scores = np.column_stack([classifier.instance_scores(sequences, class_=name) for name in classes.tolist()])
-    starts, lengths = sequences.offsets[:-1], sequences.lengths
-    if attention is not None:
-        first = starts + classifier.selected(sequences)
-    else:
-        positive = np.flatnonzero(classes == classifier.positive_)
-        wanted = positive if len(positive) else probability.argmax(axis=1)
-        of_wanted = scores[np.arange(len(scores)), np.repeat(np.broadcast_to(wanted, len(starts)), lengths)]
-        first = np.array([s + int(of_wanted[s : s + t].argmax()) for s, t in zip(starts, lengths, strict=True)])
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "classes_"):
+        return predict_numbers(estimator, bags)
+    sequences, classes = bags.sequences, estimator.classes_
     labels = None if bags.labels is None else _as_classes(bags.labels, classes)
+    probability = estimator.predict_proba(sequences)
+    contributions = _of_classes(estimator.contributions, bags, classes)
+    attention = np.asarray(estimator.attention(sequences)) if hasattr(estimator, "attention") else None
+    # detectors detect the positive class
+    of_positive = attention is None and len(classes) == 2
+    wanted = np.argmax(classes == estimator.positive_) if of_positive else probability.argmax(axis=1)
+    of_wanted = np.repeat(np.broadcast_to(wanted, len(sequences)), sequences.lengths)
     return Predictions(
+        **token_names(bags),
         classes=classes,
-        names=np.arange(len(starts)) if sequences.names is None else sequences.names,
         probability=probability,
-        offsets=sequences.offsets,
-        tokens=np.arange(len(scores)) - np.repeat(starts, lengths) if bags.rows is None else bags.rows,
         attention=attention,
-        instance_scores=scores,
-        first=first,
+        contributions=contributions,
+        instance_scores=_of_classes(estimator.instance_scores, bags, classes),
+        first=deciding_tokens(contributions[np.arange(len(of_wanted)), of_wanted], sequences.offsets),
+        ensemble=() if estimator.ensemble_ is None else tuple(member.name for member in estimator.ensemble_.members),
         labels=labels,
-        report=None if labels is None else classifier.report(sequences, labels),
+        report=None if labels is None else estimator.report(sequences, labels),
     )
 
 
+def _of_classes(method: Any, bags: BagFile, classes: np.ndarray) -> Float[np.ndarray, "N C"]:
+    """What a method of a classifier says of each token for each class."""
+    if len(classes) > 2:
+        return np.asarray(method(bags.sequences))
+    second = np.asarray(method(bags.sequences, class_=classes[1]))
+    return np.column_stack([0.0 - second, second])
+
+
 def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The labels; as classes that are the same words, where one are numbers and the others words, as in text files."""
+    """The labels; as classes that are the same words, where one are numbers and the others words, as in text files.
+
+    Raises ProblemError if a label is none of the classes.
+    """
     if np.isin(labels, classes).all():
         return labels
     of_words = {str(name): name for name in classes.tolist()}
     same = [of_words.get(str(label), label) for label in labels.tolist()]
-    return np.array(same, dtype=classes.dtype) if all(label in classes for label in same) else labels
+    for label in same:
+        if label not in classes.tolist():
+            raise ProblemError(f"labels: expected one of the labels {shown(classes)}, got {label!r}")
+    return np.array(same, dtype=classes.dtype)
 
 
 @dataclass(frozen=True)

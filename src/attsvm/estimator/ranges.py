@@ -57,7 +57,8 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
         raise ProblemError(
             f"X: expected column {column if columns is None else repr(columns[column])} in the unit of the fit, where "
             f"its numbers are from {low[column]:.4g} to {high[column]:.4g}, got numbers from {found.min():.4g} to "
-            f"{found.max():.4g}; if they are right, set ranges_ = None in the fitted estimator"
+            f"{found.max():.4g}; if they are right, set ranges_ = None in the fitted estimator, or give --any-unit to "
+            "attsvm predict"
         )
 
 

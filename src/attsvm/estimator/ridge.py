@@ -14,10 +14,11 @@ MOST_STEPS, CLOSE = 50, 1e-9
 
 @dataclass(frozen=True)
 class Ridge:
-    """f = features @ coefficients + intercept."""
+    """f = (features - means) @ coefficients + level = features @ coefficients + intercept."""
 
     coefficients: Float[np.ndarray, "m C"]
     intercept: Float[np.ndarray, " C"]
+    means: Float[np.ndarray, " m"]
     strength: float
     left_out: Float[np.ndarray, "n C"]  # predictions of each sequence by the fit without its group
 
@@ -58,7 +59,7 @@ def fit_ridge(
         if best is None or loss < best[0]:
             slopes = centred.T @ residuals / strength
             slopes = (np.maximum(slopes, 0.0) if nonnegative else slopes) / size
-            best = loss, Ridge(slopes, level - mean @ slopes, float(strength), predicted)
+            best = loss, Ridge(slopes, level - mean @ slopes, mean, float(strength), predicted)
     assert best is not None
     return best[1]
 

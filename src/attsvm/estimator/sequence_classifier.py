@@ -321,8 +321,9 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         """The part of each token in the output; the parts of a sequence add up to it.
 
         For prompt attention it is the attention of a token times f of the token alone. For detectors a token has the
-        part Σ w_k σ(p_k'x_t + c_k) of the detectors that select it. An ensemble adds the parts of its members, where a
-        pooled maximum is that of its token. Intercepts are divided equally among the tokens.
+        part Σ w_k σ(p_k'x_t + c_k) of the detectors that select it. An ensemble adds the parts of its members: of each
+        pooled feature the difference from its mean over the training sequences, and a pooled maximum is that of its
+        token. Intercepts, and the outputs of members for mean features, are divided equally among the tokens.
 
         Parameters
         ----------

@@ -20,28 +20,29 @@ def _learning(fit: "BagFit") -> DrawnFigure:
     held_out = "validation_loss" in history
     figure, axis = style.panel("steps", "loss", 2.6)
     # before the first step there is no objective
-    axis.plot(history["steps"][1:], history["objective"][1:], color=style.BLUE, label="training objective")
+    axis.plot(history["steps"][1:], history["objective"][1:], color=style.BLUE, label="training")
     if held_out:
-        axis.plot(
-            history["steps"], history["validation_loss"], color=style.VERMILLION, ls="--", label="validation loss"
-        )
+        axis.plot(history["steps"], history["validation_loss"], color=style.VERMILLION, ls="--", label="validation")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     style.legend_above(axis, 3)
     what = (
         "Validation bags are held out from the training bags." if held_out else "No bags were held out for validation."
     )
-    return DrawnFigure("Learning", f"Loss of the attention during training. {what}", figure)
+    return DrawnFigure("Learning", f"Loss of attention and head alone during training. {what}", figure)
 
 
 def _concentration(fit: "BagFit") -> DrawnFigure | None:
     history = fit.classifier.history_
     if "effective_median" not in history:
         return None
-    figure, axis = style.panel("steps", "effective number of tokens", 2.6)
+    figure, axis = style.panel("steps", "effective tokens of the attention", 2.6)
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
     axis.plot(history["steps"], history["effective_median"], color=style.BLUE, label="median")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
-    caption = "Effective number of tokens, exp(−Σ a log a), of the validation bags or of a sample of the training bags."
+    caption = (
+        "Effective number of tokens of the attention, exp(−Σ a log a), of the validation bags or of a sample of the "
+        "training bags. It says how many tokens share the attention, not what they contribute to a decision."
+    )
     return DrawnFigure("Concentration of attention", caption, figure)

@@ -1,4 +1,4 @@
-"""The page of ``attsvm fit`` on bags: how well classes are predicted, and which tokens are selected."""
+"""The page of ``attsvm fit`` on bags: how well classes are predicted, and which tokens decide."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,9 +8,10 @@ import lazy_loader
 import numpy as np
 
 from attsvm.datasets import BagFile
-from attsvm.estimator import LEARNING_RATES, Predictions, effective_number
+from attsvm.estimator import LEARNING_RATES, Ensemble, Predictions, effective_number
 from attsvm.pages.class_report import class_report, class_table, majority, one_class, report_rows
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, Table, Tables, Text
+from attsvm.pages.predictions import CONTRIBUTION, SHARE, ensemble_note
 from attsvm.pages.schemas.bags import FitBagsResult
 from attsvm.pages.words import FEW_ROWS, Rows, number, number_of_words, percent, rate, share_interval
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 bag_figures = lazy_loader.load("attsvm.pages.bag_figures", suppress_warning=True)
 
 OF_EACH_CLASS, SHOWN_COLUMNS = 4, 8
-"""Bags of each class and columns whose selected tokens are listed."""
+"""Bags of each class whose deciding tokens are listed, and columns of these."""
 
 
 def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
@@ -40,7 +41,7 @@ def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
         f"d = {data['dim']} · {training['steps_done']:,} steps",
         verdict=_verdict(result, part, report),
         body=partial(_body, fit, result, tables, part, report),
-        notes=[*_notes(report, part, training["ensemble"])],
+        notes=[*_notes(report, part, training["members"])],
         terminal=[*tables, class_table(report, f"{part} bags", "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the fitted classifier", "model.npz"),
@@ -51,12 +52,13 @@ def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
 def _numbers(fit: "BagFit", test: str | None, about: dict[str, Any]) -> dict[str, Any]:
     classifier, shown = fit.classifier, fit.train if fit.test is None else fit.test
     bags = fit.train_bags if fit.test_bags is None else fit.test_bags
-    effective = _effective(shown, bags)
-    low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
+    attention = shown.attention
+    assert attention is not None
+    low, median, high = np.quantile(effective_number(attention, bags.sequences), [0.1, 0.5, 0.9])
     test_report = None if fit.test is None else fit.test.report
     train_report = fit.train.report
     assert train_report is not None
-    parameters, sequences = classifier.get_params(), fit.train_bags.sequences
+    parameters, sequences, ensemble = classifier.get_params(), fit.train_bags.sequences, classifier.ensemble_
     rate = parameters["learning_rate"]
     tested = 0 if fit.test_bags is None else len(fit.test_bags.sequences)
     return FitBagsResult.fill(
@@ -78,7 +80,8 @@ def _numbers(fit: "BagFit", test: str | None, about: dict[str, Any]) -> dict[str
             **parameters,
             "learning_rate": LEARNING_RATES.get(parameters["optimizer"]) if rate is None else rate,
             "scale": classifier.scale_,
-            "ensemble": classifier.ensemble_ is not None,
+            "ensemble": ensemble is not None,
+            "members": [] if ensemble is None else _members(ensemble),
             "status": classifier.status_,
             "steps_done": classifier.history_["steps"][-1],
             "kept_step": classifier.kept_step_,
@@ -97,15 +100,15 @@ def _numbers(fit: "BagFit", test: str | None, about: dict[str, Any]) -> dict[str
             "effective_median": median,
             "effective_high": high,
             "median_length": np.median(bags.sequences.lengths),
-            "median_share": np.median(shown.share),  # type: ignore[arg-type]
+            "median_share": np.median(np.maximum.reduceat(attention, bags.sequences.offsets[:-1])),
         },
         history=classifier.history_,
     )
 
 
-def _effective(shown: Predictions, bags: BagFile) -> np.ndarray:
-    assert shown.attention is not None
-    return effective_number(shown.attention, bags.sequences)
+def _members(ensemble: Ensemble) -> list[dict[str, Any]]:
+    pairs = zip(ensemble.members, ensemble.shares.tolist(), strict=True)
+    return [{"name": member.name, "share": share} for member, share in pairs]
 
 
 def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
@@ -113,21 +116,24 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
     share = result["accuracy"]["test" if part == "test" else "train"]
     said = rate(share, bags, share_interval(share, bags))
     some = f"{said} {part} bags" if bags < FEW_ROWS else f"{said} of the {part} bags"
-    attention = result["attention"]
+    attention, members = result["attention"], result["training"]["members"]
+    decided = (
+        f"It is an ensemble of attention and {len(members)} ridge regressions."
+        if members
+        else f"In the median bag the attention is spread over {number_of_words(attention['effective_median'])} of "
+        f"{attention['median_length']:.0f} tokens."
+    )
     return (
         f"The classifier predicts {some} correctly. Always predicting the largest class predicts {majority(report)} "
-        f"correctly. In the median bag the attention is spread over "
-        f"{number_of_words(attention['effective_median'])} of {attention['median_length']:.0f} tokens."
+        f"correctly. {decided}"
     )
 
 
-def _notes(report: dict[str, Any], part: str, ensemble: bool) -> Iterator[str]:
-    if ensemble:
-        yield (
-            "Too few bags can be held out for early stopping, so the classifier is an ensemble of attention and ridge "
-            "regressions on pooled features. Attention, selected tokens and figures are those of the attention alone, "
-            "which does not explain every prediction; contributions(X) of the classifier divides the output."
-        )
+def _notes(report: dict[str, Any], part: str, members: list[dict[str, Any]]) -> Iterator[str]:
+    if members:
+        said = ensemble_note("attention", [member["name"] for member in members])
+        why = "It has one because too few bags can be held out for early stopping."
+        yield f"{said} {why} Figures are of attention alone."
     if alone := one_class(report):
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
     if part == "training":
@@ -138,55 +144,56 @@ def _body(
     fit: "BagFit", result: dict[str, Any], tables: list[Table], part: str, report: dict[str, Any]
 ) -> Iterator[AnyPart]:
     attention, bags = result["attention"], result["data"]["test" if part == "test" else "train"]
-    share = result["accuracy"]["test" if part == "test" else "train"]
+    share, members = result["accuracy"]["test" if part == "test" else "train"], result["training"]["members"]
+    effective = f"of {attention['median_length']:.0f} in the median bag; the exponential of the attention's entropy"
     yield Cards(
         [
             Card.share(f"{part.capitalize()} accuracy", rate(share, bags, share_interval(share, bags))),
             Card("Largest class", majority(report), "accuracy of always predicting it"),
             Card("Balanced accuracy", percent(report["balanced_accuracy"]), "mean recall of the classes"),
-            Card(
-                "Effective tokens",
-                number(attention["effective_median"]),
-                f"of {attention['median_length']:.0f} in the median bag; the exponential of the attention's entropy",
-            ),
+            Card("Ensemble", str(1 + len(members)), "parts that decide together: attention and ridge regressions")
+            if members
+            else Card("Effective tokens", number(attention["effective_median"]), effective),
         ]
     )
     yield Heading("Classes")
     yield class_table(report, f"{part} bags")
-    yield Heading("Selected tokens")
+    yield Heading("Tokens that decide")
     shown, chosen = (fit.train, fit.train_bags) if fit.test is None else (fit.test, fit.test_bags)
     assert chosen is not None
+    what = "its log odds" if len(shown.classes) == 2 else "the output for it"
     yield Text(
-        f"The {part} bags of each predicted class whose selected token has the largest share of the attention, and the "
-        "entries of that token" + (". Rows are counted from 1 below the header." if chosen.rows is not None else ".")
+        f"The {part} bags of each predicted class with the largest contribution of a token to the decision, and the "
+        f"entries of that token. The contributions of a bag to its predicted class add up to {what}."
+        + (" Rows are counted from 1 below the header." if chosen.rows is not None else "")
     )
-    yield _selected(shown, chosen, fit.bag)
+    yield _deciding(shown, chosen, fit.bag)
     yield Heading("Figures")
     yield Figures(bag_figures.draw_bags(fit), kind="dots")
     yield Heading("Numbers")
     yield Tables(tables)
 
 
-def _selected(shown: Predictions, bags: BagFile, bag: str) -> Table:
-    sequences, predicted = bags.sequences, shown.predicted
-    share = shown.share
-    assert share is not None
+def _deciding(shown: Predictions, bags: BagFile, bag: str) -> Table:
+    """The tokens of the largest contributions to each predicted class."""
+    sequences, predicted, contribution, share = bags.sequences, shown.predicted, shown.contribution, shown.share
+    assert contribution is not None
     assert shown.labels is not None
     columns = [str(i) for i in range(sequences.dim)] if sequences.columns is None else list(sequences.columns)
     words = sequences.words or {}
     rows = []
     for name in shown.classes:
         own = np.flatnonzero(predicted == name)
-        for i in own[np.argsort(-share[own], kind="stable")[:OF_EACH_CLASS]]:
+        for i in own[np.argsort(-contribution[own], kind="stable")[:OF_EACH_CLASS]]:
             entries = sequences.table[sequences.ids[shown.first[i] : shown.first[i] + 1]][0][:SHOWN_COLUMNS]
             said = [
                 (words[column][int(x)] if np.isfinite(x) else "-") if column in words else number(float(x))
                 for column, x in zip(columns, entries, strict=False)
             ]
             known = [str(shown.names[i]), str(predicted[i]), str(shown.labels[i]), str(shown.selected[i])]
-            rows.append([*known, percent(share[i]), *said])
-    place = "token" if bags.rows is None else "row"
-    return Table(rows, [bag, "predicted", "label", place, "share", *columns[:SHOWN_COLUMNS]], kind="compared")
+            rows.append([*known, number(contribution[i]), *([] if share is None else [percent(share[i])]), *said])
+    titles = [bag, "predicted", "label", "token" if bags.rows is None else "row", CONTRIBUTION]
+    return Table(rows, [*titles, *([] if share is None else [SHARE]), *columns[:SHOWN_COLUMNS]], kind="compared")
 
 
 def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
@@ -198,8 +205,11 @@ def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     else:
         tested = ("test accuracy", rate(accuracy["test"], data["test"], accuracy["test_interval"]))
         yield "Prediction", [tested, *report_rows(report), trained]
+    members = training["members"]
+    if members:
+        yield "Shares of the members of the ensemble", [(one["name"], percent(one["share"])) for one in members]
     yield (
-        "Attention",
+        "Attention alone" if members else "Attention",
         [
             ("effective tokens, median", number(attention["effective_median"])),
             (
@@ -207,7 +217,7 @@ def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
                 f"{number_of_words(attention['effective_low'])} and {number_of_words(attention['effective_high'])}",
             ),
             ("tokens of the median bag", f"{attention['median_length']:.0f}"),
-            ("share of the selected token, median", percent(attention["median_share"])),
+            ("largest share of a token, median", percent(attention["median_share"])),
         ],
     )
     yield (
@@ -217,7 +227,7 @@ def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("groups kept together", "yes" if data["groups"] else "no"),
             ("optimiser, learning rate", f"{training['optimizer']}, {number(training['learning_rate'])}"),
             ("scale of the tokens", training["scale"]),
-            ("ensemble", "yes" if training["ensemble"] else "no"),
+            ("ensemble", "yes" if members else "no"),
             ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
             ("ended", str(training["status"])),
         ],

@@ -11,6 +11,7 @@ PAGES = {
     "attsvm._fit.texts.next_words.NextWords": "next_token:next_token_page",
     "attsvm._fit.texts.result.TextFit": "text:text_page",
     "attsvm.estimator.predictions.Predictions": "predictions:predictions_page",
+    "attsvm.estimator.regression_predictions.RegressionPredictions": "regression_predictions:numbers_page",
     "attsvm.inspect.series.Series": "comparison:comparison_page",
     "attsvm.pages.claims.Claim": "claims:claims_page",
     "attsvm.pages.records.Records": "monitor:monitor_page",

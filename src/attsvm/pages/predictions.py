@@ -13,7 +13,10 @@ from attsvm.pages.class_report import class_report, class_table, report_rows
 from attsvm.pages.links import csv_text
 from attsvm.pages.page import Page, Table
 from attsvm.pages.schemas.predictions import PredictResult
-from attsvm.pages.words import percent, rate, share_interval
+from attsvm.pages.words import listed, number, percent, rate, share_interval
+
+CONTRIBUTION, SHARE = "contribution to the decision", "share of attention"
+"""The columns that say how much the selected token decides, and how much attention it receives."""
 
 
 def predictions_page(
@@ -29,8 +32,9 @@ def predictions_page(
     numbers = PredictResult.fill(
         predictions,
         **about,
-        model={**model, "classes": classes},
+        model={**model, "classes": classes, "ensemble": list(predictions.ensemble)},
         source=source,
+        selected_by="attention" if predictions.contributions is None else "contribution",
         counts=dict(zip(map(str, found), counts.tolist(), strict=True)),
         accuracy=None if report is None else report.accuracy,
         report=None if report is None else class_report(report),
@@ -41,78 +45,140 @@ def predictions_page(
         terminal=[*_terminal(numbers, bag)],
         notes=[*_notes(numbers, bag)],
         others={
-            "predictions.csv": _saver(_header(predictions, bag), _rows(predictions)),
-            "instances.csv": _saver([bag, "token", *_columns(predictions)], _tokens(predictions)),
+            "predictions.csv": csv_saver(_of_bags(predictions, bag)),
+            "instances.csv": csv_saver(_of_tokens(predictions, bag)),
         },
     )
 
 
-def _saver(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Callable[[Any], object]:
-    return partial(_save, header, rows)
+Column = tuple[str, np.ndarray | None]
+"""The title of a column and its entries; None if it is left out. A user may call bags like another column."""
 
 
-def _save(header: Sequence[str], rows: Iterable[Sequence[Any]], path: str | os.PathLike[str]) -> None:
+def csv_saver(columns: Sequence[Column]) -> Callable[[Any], object]:
+    """What writes the columns that there are as CSV to a path."""
+    return partial(_save, [(name, column) for name, column in columns if column is not None])
+
+
+def _save(columns: Sequence[tuple[str, np.ndarray]], path: str | os.PathLike[str]) -> None:
+    rows = zip(*(column.tolist() for _, column in columns), strict=True)
     with atomic_write(path) as stream:
-        stream.write(csv_text(header, rows).encode())
+        stream.write(csv_text([name for name, _ in columns], rows).encode())
+
+
+def _of_bags(predictions: Predictions, bag: str) -> list[Column]:
+    """The columns of the table of bags."""
+    return [
+        (bag, predictions.names),
+        ("predicted", predictions.predicted),
+        *_of_classes("probability of", predictions, predictions.probability),
+        ("selected", predictions.selected),
+        (CONTRIBUTION, predictions.contribution),
+        (SHARE, predictions.share),
+        ("label", predictions.labels),
+    ]
+
+
+def _of_tokens(predictions: Predictions, bag: str) -> list[Column]:
+    """The columns of the table of tokens."""
+    parts = predictions.contributions
+    return [
+        (bag, predictions.names[predictions.owners]),
+        ("token", predictions.tokens),
+        *([] if parts is None else _of_classes("contribution to", predictions, parts)),
+        *_of_classes("score for", predictions, predictions.instance_scores),
+        (SHARE, predictions.attention),
+    ]
+
+
+def _of_classes(what: str, predictions: Predictions, values: np.ndarray) -> list[Column]:
+    return [(f"{what} {name}", column) for name, column in zip(predictions.classes, values.T, strict=True)]
 
 
 def _bags(predictions: Predictions) -> Iterable[dict[str, Any]]:
-    share, labels = predictions.share, predictions.labels
+    share, contribution, labels = predictions.share, predictions.contribution, predictions.labels
+    predicted, selected = predictions.predicted, predictions.selected
     for i, name in enumerate(predictions.names.tolist()):
         yield {
             "bag": str(name),
-            "predicted": str(predictions.predicted[i]),
+            "predicted": str(predicted[i]),
             "probability": predictions.probability[i],
-            "selected": predictions.selected[i],
+            "selected": selected[i],
+            "contribution": None if contribution is None else contribution[i],
             "share": None if share is None else share[i],
             "label": None if labels is None else str(labels[i]),
         }
 
 
-def _header(predictions: Predictions, bag: str) -> list[str]:
-    names = [bag, "predicted", *(f"probability of {name}" for name in predictions.classes), "selected"]
-    return names + ["share"] * (predictions.attention is not None) + ["label"] * (predictions.labels is not None)
-
-
-def _rows(predictions: Predictions) -> Iterable[list[Any]]:
-    columns = [predictions.names, predictions.predicted, *predictions.probability.T, predictions.selected]
-    columns += [column for column in (predictions.share, predictions.labels) if column is not None]
-    return map(list, zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _columns(predictions: Predictions) -> list[str]:
-    return ["share"] * (predictions.attention is not None) + [f"score for {name}" for name in predictions.classes]
-
-
-def _tokens(predictions: Predictions) -> Iterable[list[Any]]:
-    attention = [] if predictions.attention is None else [predictions.attention]
-    columns = [predictions.names[predictions.owners], predictions.tokens, *attention, *predictions.instance_scores.T]
-    return map(list, zip(*(column.tolist() for column in columns), strict=True))
-
-
 def _terminal(numbers: dict[str, Any], bag: str) -> Iterable[Table]:
-    has_share, has_label = (numbers["predictions"][0][name] is not None for name in ("share", "label"))
-    columns = [bag, "predicted", "probability", "selected"] + ["share"] * has_share + ["label"] * has_label
-    rows = []
-    for one in numbers["predictions"]:
-        row = [one["bag"], one["predicted"], percent(max(one["probability"])), str(one["selected"])]
-        rows.append(row + [percent(one["share"])] * has_share + [one["label"]] * has_label)
-    yield Table(rows, columns, words=2, more=f"rows, one for each {bag}")
+    bags = numbers["predictions"]
+    predicted = [[one["predicted"], percent(max(one["probability"]))] for one in bags]
+    yield bags_table(bags, bag, ["predicted", "probability"], predicted, "label", words=2)
     report = numbers["report"]
     if report is None:
         yield Table([(name, f"{count:,}") for name, count in numbers["counts"].items()], title="Predicted")
         return
-    count = len(numbers["predictions"])
-    accuracy = rate(numbers["accuracy"], count, share_interval(numbers["accuracy"], count))
+    accuracy = rate(numbers["accuracy"], len(bags), share_interval(numbers["accuracy"], len(bags)))
     yield Table([("accuracy", accuracy), *report_rows(report)], title="Prediction")
-    yield class_table(report, _several(bag), "Classes")
+    yield class_table(report, several(bag), "Classes")
 
 
-def _several(bag: str) -> str:
+def bags_table(
+    bags: Sequence[dict[str, Any]],
+    bag: str,
+    titles: Sequence[str],
+    predicted: Sequence[Sequence[str]],
+    known: str,
+    words: int,
+) -> Table:
+    """A row for each bag: what is predicted, the selected token with what it decides, and what is ``known``.
+
+    ``titles``, ``predicted``: columns of what is predicted. ``known``: the field that is null where it is not known.
+    ``words``: the number of columns that are no numbers.
+    """
+    words_of: dict[str, Callable[[Any], str]] = {"contribution": number, "share": percent, known: _known}
+    last = {name: written for name, written in words_of.items() if bags[0][name] is not None}
+    rows = [
+        [one["bag"], *cells, str(one["selected"]), *(written(one[name]) for name, written in last.items())]
+        for one, cells in zip(bags, predicted, strict=True)
+    ]
+    names = [SHARE if name == "share" else name for name in last]
+    return Table(rows, [bag, *titles, "selected", *names], words=words, more=f"rows, one for each {bag}")
+
+
+def _known(value: str | float) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
+def several(bag: str) -> str:
+    """What several bags are called."""
     return "texts" if bag == "text" else "bags"
 
 
 def _notes(numbers: dict[str, Any], bag: str) -> Iterable[str]:
+    model, others = numbers["model"], numbers["model"]["ensemble"]
+    detects = model["kind"] == "DetectorClassifier"
+    if others and numbers["selected_by"] == "contribution":
+        yield ensemble_note("detectors" if detects else "attention", others)
+    elif others:
+        yield (
+            f"N-grams decide {'alone' if others == ['n-grams alone'] else 'together with attention'}. The selected "
+            "word is the one with the largest attention; contributions(X) of the classifier has the parts of words and "
+            "of n-grams."
+        )
+    if detects and len(model["classes"]) == 2:
+        yield (
+            "The selected token is the one with the largest contribution to the positive class. Where the other class "
+            "is predicted, its contribution to the decision is the smallest one."
+        )
     alone = [*numbers["counts"]]
     if len(alone) == 1 and len(numbers["predictions"]) > 1:
-        yield f"All {len(numbers['predictions']):,} {_several(bag)} are predicted as “{alone[0]}”."
+        yield f"All {len(numbers['predictions']):,} {several(bag)} are predicted as “{alone[0]}”."
+
+
+def ensemble_note(network: str, members: Sequence[str]) -> str:
+    """What decides in an ensemble, and what is said of its tokens."""
+    return (
+        f"The classifier is an ensemble of {network} and of ridge regressions on pooled features "
+        f"({listed([*members])}). Tokens are selected by their contribution to the decision of all parts together."
+    )

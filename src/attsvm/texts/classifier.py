@@ -329,7 +329,8 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         Returns
         -------
         attsvm.estimator.Predictions
-            Its tokens are words. The scores are those of attention for a word by itself, without n-grams.
+            Its tokens are words, and the selected one is that of the largest attention. The scores are those of
+            attention for a word by itself. Both are without n-grams, whose parts :meth:`contributions` returns.
         """
         encoded = self.encode(X)
         unknown = (
@@ -348,6 +349,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
             attention=np.asarray(self.attention_.attention(sequences)),
             instance_scores=np.column_stack(scores),
             first=sequences.offsets[:-1] + self.attention_.selected(sequences),
+            ensemble={"attention": (), "both": ("n-grams",), "ngrams": ("n-grams alone",)}[self.choice_.parts],
             labels=None if y is None else np.asarray(y),
             report=None if y is None else self.report(encoded, y).combined,
         )

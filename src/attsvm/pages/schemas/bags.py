@@ -19,6 +19,11 @@ class BagDataFields(Fields):
     groups: bool  # whether bags of one group stay together
 
 
+class MemberFields(Fields):
+    name: str  # name of the pooled features of the ridge regression
+    share: Number  # root mean square of its part in the outputs for left-out bags, over the sum of those of all members
+
+
 class BagTrainingFields(Fields):
     optimizer: str  # name of the optimizer
     learning_rate: Number  # learning rate
@@ -27,6 +32,7 @@ class BagTrainingFields(Fields):
     max_steps: int  # number of steps at most
     scale: str  # columns, or common
     ensemble: bool  # whether ridge regressions on pooled features classify together with the attention
+    members: list[MemberFields]  # these regressions; empty if there are none
     status: Status  # how training ended
     steps_done: int  # number of steps made
     kept_step: int  # step whose parameters are kept
@@ -48,7 +54,7 @@ class BagAttentionFields(Fields):
     effective_median: Number  # median
     effective_high: Number  # 90 % quantile
     median_length: Number  # median number of tokens of a bag
-    median_share: Number  # median share of the selected token
+    median_share: Number  # median over the bags of the largest share of a token
 
 
 class BagHistoryFields(Fields):
@@ -68,6 +74,7 @@ class FitBagsResult(CommandResult, schema="attsvm.fit-bags/1"):
     training: BagTrainingFields  # how the classifier was trained, and how training ended
     accuracy: BagAccuracyFields  # shares of the bags that are classified correctly
     report: ReportsFields  # how well each class is predicted, beside the share of the largest one
-    attention: BagAttentionFields  # of the test bags, or without these of the training bags
+    # of the test bags, or without these of the training bags; of an ensemble that of attention alone
+    attention: BagAttentionFields
     history: BagHistoryFields  # one entry for each record
     seconds: Number  # wall time of everything except writing
