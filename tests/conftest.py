@@ -68,7 +68,7 @@ def pytest_unconfigure():
 
 
 def pytest_collection_finish():
-    """Let no search for garbage go through what importing made, millions of objects: a trainer of PyTorch searches."""
+    """Let no search for garbage go through what importing made, a million objects: PyTorch's trainer searches."""
     gc.collect()
     gc.freeze()
 
