@@ -1,5 +1,6 @@
 """What the tests share: the reference numbers, and the hypothesis profile."""
 
+import gc
 import json
 import os
 import re
@@ -25,8 +26,12 @@ threadpool_limits(1, user_api="blas")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # a process that a test starts compiles the source of attsvm only if none has before
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1".strip()
+# a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side; and
+# by the older of the compiler's two loop emitters, in half of the time of the newer, if a program does not name its own
+COMPILING = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {COMPILING}".strip()
+# tracing makes many objects, of which few are garbage in a cycle
+gc.set_threshold(50_000, 20, 50)
 
 # one cache of compiled programs for the workers and the processes that tests start, empty at first
 if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -60,6 +65,12 @@ def reference():
 def pytest_unconfigure():
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+def pytest_collection_finish():
+    """Let no search for garbage go through what importing made, a million objects: PyTorch's trainer searches."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

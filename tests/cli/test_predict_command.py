@@ -42,6 +42,19 @@ def run(*arguments, cwd, code=0):
     return done
 
 
+@pytest.fixture
+def run_here(command, monkeypatch):
+    """What the command prints on stdout and stderr, run in this process, where JAX is loaded already."""
+
+    def run(*arguments, cwd, code=0):
+        monkeypatch.chdir(cwd)
+        status, out, error = command(*arguments)
+        assert status == code, error
+        return out, error
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("bags")
@@ -116,7 +129,7 @@ def test_new_bags_are_predicted_with_the_tokens_that_decide(folder):
         assert tokens.loc[of_class.idxmax(), "token"] == one["selected"] == int(row["selected"])
 
 
-def test_columns_units_and_options_are_refused_by_name(folder):
+def test_columns_units_and_options_are_refused_by_name(folder, run_here):
     frame = table(1, 60)[0]
     for changed, named in (
         (frame.rename(columns={"mass": "weight"}), "missing mass and unknown weight"),
@@ -129,11 +142,10 @@ def test_columns_units_and_options_are_refused_by_name(folder):
         with pytest.raises(ProblemError, match=named):
             predict_bags(model, read_as_fitted(model, folder / "changed.csv", bag=None, label=None, drop=())[0])
     frame.assign(mass=frame.mass * 1000, other=1).to_csv(folder / "changed.csv", index=False)
-    done = run("predict", "out/model.npz", "changed.csv", "--drop", "other", cwd=folder, code=2)
-    assert done.stderr.startswith(
-        "attsvm: changed.csv: expected column 'mass' in the unit of the fit, where its numbers are from"
-    )
-    run("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
+    _, said = run_here("predict", "out/model.npz", "changed.csv", "--drop", "other", cwd=folder, code=2)
+    expected = "attsvm: changed.csv: expected column 'mass' in the unit of the fit, where its numbers are from"
+    assert said.startswith(expected)
+    run_here("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
 
 
 def test_a_page_says_that_few_bags_have_an_ensemble():
@@ -319,11 +331,12 @@ def test_a_fit_of_two_classes_predicts_and_saves_its_model(tmp_path):
         fixed.predict(bags.test)
 
 
-def test_texts_are_predicted_from_lines_and_tables(tmp_path):
+def test_texts_are_predicted_from_lines_and_tables(tmp_path, run_here):
     texts = ["a good film", "a bad film", "good plot and music", "the plot is bad", "so good", "so bad"] * 10
     labels = ["good" if "good" in text else "bad" for text in texts]
     pd.DataFrame({"body": texts, "mood": labels}).to_csv(tmp_path / "texts.csv", index=False)
-    run("fit-text", "texts.csv", "--text", "body", "--label", "mood", "--steps", 200, "--out", "out", cwd=tmp_path)
+    columns = ("--text", "body", "--label", "mood")
+    run_here("fit-text", "texts.csv", *columns, "--steps", 200, "--out", "out", cwd=tmp_path)
     (tmp_path / "lines.txt").write_text("a good plot\n\nbad music\n")
     result = json.loads(run("predict", "out/model.npz", "lines.txt", "--json", cwd=tmp_path).stdout)
     check_result(result)
@@ -333,7 +346,7 @@ def test_texts_are_predicted_from_lines_and_tables(tmp_path):
     expected = model.predict_proba(["a good plot", "", "bad music"])
     np.testing.assert_array_equal([one["probability"] for one in result["predictions"]], expected)
     pd.DataFrame({"body": texts[:5], "mood": labels[:5]}).to_csv(tmp_path / "new.csv", index=False)
-    assert json.loads(run("predict", "out/model.npz", "new.csv", "--json", cwd=tmp_path).stdout)["accuracy"] == 1
+    assert json.loads(run_here("predict", "out/model.npz", "new.csv", "--json", cwd=tmp_path)[0])["accuracy"] == 1
     own = attsvm.TextClassifier(tokenizer=str.split, max_steps=10, random_state=0).fit(texts, labels)
     with pytest.raises(ProblemError, match=r"tokenizer: expected words, spaces, .* in a model file, got str\.split"):
         own.save(tmp_path / "own.npz")

@@ -362,7 +362,13 @@ PLANTED: dict[str, list[Planted]] = {
 }
 
 
-@pytest.mark.parametrize("name", FIGURES.names())
+# whose quick runs make many steps of many trials
+OPTIMIZED = {"global-conditions", "kinds", "next-token-local"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.optimized if name in OPTIMIZED else ()) for name in FIGURES.names()]
+)
 def test_quick_run_holds_and_its_criterion_can_fail(name, tmp_path):
     figure = FIGURES.find(name)
     outcome = run(figure, tmp_path, quick=True)
