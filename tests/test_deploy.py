@@ -33,6 +33,13 @@ def test_the_service_predicts_and_names_what_does_not_fit(tmp_path, monkeypatch)
     assert answer.json() == {
         bag: {str(c): p for c, p in of_bag.items()} for bag, of_bag in expected.T.to_dict().items()
     }
+    numbered = [{**row, "bag": 7, "site": None} for row in rows[:3]]  # a number as the name, and a missing word
+    assert [*client.post("/predict", json=numbered).json()] == ["7"]
+    missing = client.post("/predict", json=[{**rows[0], "mass": None}])
+    assert missing.json()["detail"].startswith(
+        "X: expected finite numbers, got NaN in row 0 of sequence b0, column mass"
+    )
+    assert client.post("/predict", json=[]).json() == {"detail": "X: expected at least one row, got none"}
     refused = client.post("/predict", json=table.head(6).rename(columns={"mass": "weight"}).to_dict("records"))
     assert refused.status_code == 422
     assert refused.json() == {

@@ -60,7 +60,10 @@ BAD = {
         b"review,label\na,1\nb,0\n",
         "expected a column 'text', got 'review', 'label'; choose the columns by --text",
     ),
-    "semicolons.csv": (b"text;label\na;1\nb;0\n", "got 'text;label'; the fields of a line are separated by ','"),
+    "semicolons.csv": (
+        b"text;label\na;1\nb;0\n",
+        "separated by ',', got ';' in the header; write the file anew, as pandas",
+    ),
     "d.csv": (b"text,label\na,1\nb\n", "line 3: expected 2 fields, as in the header, got 1"),
     "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: expected a text, got an empty cell"),
     "f.csv": (b"text,label\na,1\nb,\n", "row 2, label: expected a label, got an empty cell"),

@@ -210,3 +210,14 @@ def test_a_result_with_other_meta_data_is_refused_or_can_be_printed(tmp_path, re
         for name in meta
     )
     assert refused > 5
+
+
+def test_an_incomplete_copy_is_called_one(tmp_path):
+    write_npz(tmp_path / "whole.npz", "problem", {"tokens": np.arange(6.0)})
+    content = (tmp_path / "whole.npz").read_bytes()
+    for kept in (len(content) // 2, len(content) - 10):
+        (tmp_path / "part.npz").write_bytes(content[:kept])
+        with pytest.raises(
+            ProblemError, match=r"part.npz: not a readable .npz archive .its end is missing; copy it again."
+        ):
+            read_npz(tmp_path / "part.npz")

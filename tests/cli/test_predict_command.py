@@ -136,6 +136,7 @@ def test_columns_units_and_options_are_refused_by_name(folder, run_here):
         (frame.assign(mass=frame.mass * 1000), "expected column 'mass' in the unit of the fit"),
         (frame.assign(active="unheard"), "expected one of the labels inactive, strong, weak, got 'unheard'"),
         (frame.drop(columns="molecule"), "expected a column 'molecule'"),
+        (frame.assign(other=1), "with unknown other; leave them out, as attsvm predict --drop does"),
     ):
         changed.to_csv(folder / "changed.csv", index=False)
         model = attsvm.load_model(folder / "out" / "model.npz")
@@ -251,7 +252,9 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
         ("b,x,y\na,1,0\na,2\n", "line 3: expected 3 fields, as in the header, got 2"),
         ("b,x,x\na,1,0\n", "expected one column 'x', got 2"),
         ("b,x,y\n,1,0\n", "expected a bag for each row"),
-        ("", "No columns to parse from file"),
+        ("", "expected a header and a row for each token, got an empty file"),
+        ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
+        (",b,x,y\n0,a,1,0\n", "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0'"),
         ("b,y\na,0\n", "expected at least one column of numbers or words"),
     ):
         path.write_text(content)
@@ -260,6 +263,35 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
     path.write_bytes(b"b,x\n\xff,1\n")
     with pytest.raises(ProblemError, match="expected UTF-8"):
         read_bags(path, "b")
+    with pytest.raises(ProblemError, match=r"new.txt: expected bags, a table .csv, .tsv, .* or arrays .npz, .json"):
+        read_bags("new.txt", "b")
+
+
+def test_spaces_around_names_and_words_are_none_of_them(tmp_path):
+    path = tmp_path / "bags.csv"
+    path.write_text("\ufeffb , x,site,y \n001, 1.5, left ,yes\n001 ,2,left, yes\n002,3, ,no \n")
+    found = read_bags(path, "b", "y")
+    assert (found.sequences.columns, found.sequences.words) == (("x", "site"), {"site": ("left",)})
+    assert (found.sequences.names.tolist(), found.labels.tolist()) == (["001", "002"], ["yes", "no"])
+    np.testing.assert_array_equal(found.sequences.table, [[1.5, 0], [2, 0], [3, np.nan]])
+
+
+def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
+    frame, _ = table(2, 12)
+    path, other = tmp_path / "bags.csv", tmp_path / "other.csv"
+    frame.to_csv(other, index=False)
+    frame.loc[7, "site"] = None  # a missing word is a word of its own
+    frame.loc[[4, 9], "charge"] = [np.nan, np.inf]
+    frame.to_csv(path, index=False)
+    named = (
+        "expected numbers in column 'charge', got 2 that are missing or infinite, the first in row 5; .* --drop charge"
+    )
+    for data, test in ((path, None), (other, path)):
+        with pytest.raises(ProblemError, match=f"bags.csv: {named}"):
+            attsvm.fit(data, bag="molecule", labels="active", test=test, drop=["patient"])
+    frame[frame["active"] == "inactive"].drop(columns="charge").to_csv(path, index=False)
+    with pytest.raises(ProblemError, match=r"^labels: expected at least two classes, got only inactive$"):
+        attsvm.fit(path, bag="molecule", labels="active", groups="patient")
 
 
 def test_every_kind_of_file_holds_the_same_bags(tmp_path):

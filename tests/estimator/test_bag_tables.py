@@ -118,7 +118,10 @@ def test_what_does_not_fit_is_refused(data):
             classifier().fit(frame, y, bag="bag")
     for changed, message in (
         (frame.rename(columns={"b": "d"}), "missing b and unknown d$"),
-        (frame.assign(d=1.0), "expected the columns of the fit, got a table with unknown d$"),
+        (
+            frame.assign(d=1.0),
+            "columns of the fit, got a table with unknown d; leave them out, as attsvm predict --drop does$",
+        ),
     ):
         with pytest.raises(ProblemError, match=message):
             fitted.predict(changed)

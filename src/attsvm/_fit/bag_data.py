@@ -79,7 +79,24 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
     other = None
     if test is not None:
         other = read_bags(test, bag, label, drop=(*drop, *([groups] if groups else [])), optional=(groups or "", *drop))
+    for name, part in ((path, bags), (str(test), other)):
+        if part is not None:
+            _check_numbers(name, part)
     return GivenBags(bags, other, path, _columns(bag, label, groups, drop))
+
+
+def _check_numbers(path: str, bags: BagFile) -> None:
+    """Raise ProblemError if a number of a table is missing; missing words are words of their own."""
+    sequences, rows = bags.sequences, bags.rows
+    assert rows is not None
+    for place, column in enumerate(sequences.columns or ()):
+        missing = np.flatnonzero(~np.isfinite(sequences.table[sequences.ids, place]))
+        if len(missing) and column not in (sequences.words or ()):
+            raise ProblemError(
+                f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are missing or infinite, "
+                f"the first in row {rows[missing].min()}; leave out these rows, or the column by --drop {column}, or "
+                "fill them in Python, by token_net= of attsvm.AttentionClassifier"
+            )
 
 
 def _several(path: str, labels: list[str]) -> ProblemError:

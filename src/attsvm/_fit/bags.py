@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
 from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
-from attsvm.datasets import BagFile
+from attsvm.datasets import BagFile, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, FileColumns, Predictions, predict_bags
 from attsvm.pages import claim_folder, make_page
@@ -137,6 +137,9 @@ def fit_bags(
     for part, name in ((bags, data), (test, "test")):
         if part is not None and part.labels is None:
             raise ProblemError(f"{name}: expected labels to train and test on, got none")
+    assert bags.labels is not None
+    if len(classes := np.unique(bags.labels)) < 2:
+        raise ProblemError(f"labels: expected at least two classes, got only {shown(classes)}")
     settings: dict[str, Any] = {"test_fraction": None if test is not None else test_fraction}
     if test is None:
         bags, test = _split(bags, test_fraction, seed)
@@ -173,7 +176,9 @@ def _split(bags: BagFile, fraction: float, seed: int) -> tuple[BagFile, BagFile 
             folds = StratifiedGroupKFold(max(2, round(1 / fraction)), shuffle=True, random_state=seed)
             train, test = next(folds.split(rows, bags.labels, bags.groups))
     except ValueError as error:
-        raise ProblemError(f"test_fraction: {fraction} of the bags cannot be set apart ({error})") from None
+        raise ProblemError(
+            f"test_fraction: {fraction} of the bags cannot be set apart ({error}); with 0 nothing is tested"
+        ) from None
     missing = np.setdiff1d(bags.labels, bags.labels[train])
     if len(missing):
         raise ProblemError(f"labels: expected each class among the training bags, got none of {missing.tolist()[0]!r}")

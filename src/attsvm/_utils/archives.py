@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0
@@ -54,7 +55,10 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     """
     arrays: dict[str, np.ndarray] = {}
     with reading(path, "not a readable .npz archive"), _without_pickle(path):
-        found = np.load(regular_file(path), allow_pickle=False)
+        try:
+            found = np.load(regular_file(path), allow_pickle=False)
+        except BadZipFile:  # it begins as an archive, and the table of contents is at the end
+            raise ValueError("its end is missing; copy it again") from None
         if isinstance(found, np.ndarray):
             raise ValueError("expected an archive of named arrays, got a single array")
         with found as archive:

@@ -12,10 +12,13 @@ from jaxtyping import Int
 
 from attsvm._utils.archives import read_arrays
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import is_table_file, read_text, reading, regular_file
+from attsvm._utils.files import TABLES, is_table_file, read_text, reading, regular_file
 from attsvm.datasets.sequences import Sequences, sequences_of
 from attsvm.datasets.tables import Bags, check_columns, csv_rows
 from attsvm.errors import ProblemError
+
+UNNAMED = "Unnamed: "
+"""How pandas calls columns without a name, with their place behind it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,8 @@ def read_bags(
     (['a', 'b'], ['yes', 'no'], [2, 1])
     """
     if not is_table_file(path):
+        if not os.fspath(path).lower().endswith((".npz", ".json")):
+            raise ProblemError(f"{path}: expected bags, a table {', '.join(TABLES)} or arrays .npz, .json")
         given = {"bag": bag, "label": label, "groups": groups, "drop": [*drop] or None}
         for name, value in given.items():
             if value is not None:
@@ -114,6 +119,12 @@ def read_bags(
     label, groups = (None if name in missing else name for name in (label, groups))
     others, left_out = [name for name in (label, groups) if name is not None], {*drop} - missing
     check_columns(path, list(frame.columns), [bag, *others, *left_out])
+    unnamed = next((name for name in frame if str(name).startswith(UNNAMED) and name not in left_out), None)
+    if unnamed is not None:
+        raise ProblemError(
+            f"{path}: expected a name for each column, got none for column {list(frame).index(unnamed) + 1}; if it "
+            f"numbers the rows, leave it out: --drop '{unnamed}'"
+        )
     with _named(path):
         bags = Bags.of(frame.drop(columns=[*left_out]), bag)
         of_label, of_groups = (
@@ -124,8 +135,20 @@ def read_bags(
 
 
 def _table(path: str | os.PathLike[str], bag: str = "") -> Any:
-    """A table as a data frame of pandas; the entries of the column ``bag`` of a text file are words."""
+    """A table as a data frame of pandas, without spaces around words; a word of spaces is a missing entry.
+
+    The entries of the column ``bag`` of a text file are words.
+    """
     check_installed(f"{path}: a table", "frames", "pandas")
+    frame = _as_written(path, bag)
+    for name, column in frame.items():
+        if column.dtype.kind == "O":
+            frame[name] = column.map(lambda word: (word.strip() or None) if isinstance(word, str) else word)
+    return frame
+
+
+def _as_written(path: str | os.PathLike[str], bag: str) -> Any:
+    """The table as the file has it; of CSV without spaces around the names of columns."""
     import pandas as pd
 
     ending = os.fspath(path).lower().removesuffix(".gz").rpartition(".")[2]
@@ -139,11 +162,14 @@ def _table(path: str | os.PathLike[str], bag: str = "") -> Any:
             return pd.read_json(io.StringIO(text), lines=True, dtype={bag: str}, convert_dates=False)
         separator = "\t" if ending == "tsv" else ","
         rows = csv_rows(path, text, separator)
-        header = next(rows)
+        header = [name.strip() or f"{UNNAMED}{place}" for place, name in enumerate(next(rows))]
+        if not header:
+            raise ProblemError(f"{path}: expected a header and a row for each token, got an empty file")
         check_columns(path, header, header)  # pandas renames columns of one name
         for _ in rows:  # pandas fills up short rows
             pass
-        return pd.read_csv(io.StringIO(text, newline=""), sep=separator, dtype={bag: str}, index_col=False)
+        table = io.StringIO(text, newline="")
+        return pd.read_csv(table, sep=separator, header=0, names=header, dtype={bag: str}, index_col=False)
 
 
 @contextlib.contextmanager

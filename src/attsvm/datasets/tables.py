@@ -68,6 +68,8 @@ class Bags:
         frame, bag, given = frame_of(X), str(bag), bag
         if not isinstance(given, str | int | np.integer):
             raise ProblemError(f"bag: expected the name of one column, which may join several as words, got {given!r}")
+        if not frame.columns:
+            raise ProblemError("X: expected at least one row, got none")
         if bag not in frame.columns:
             in_index = is_pandas_dataframe(X) and given in X.index.names
             hint = f"; it is in the index: X.reset_index({given!r})" * in_index
@@ -273,11 +275,14 @@ def class_names(path: Path, column: str) -> list[str]:
 def csv_rows(path: object, text: str, separator: str = ",") -> Iterator[list[str]]:
     """The header of CSV, without columns if the text is empty, and the rows below it; blank lines are left out.
 
-    Raises ProblemError, when it comes to it, if a row cannot be read or has not as many fields as the header.
+    Raises ProblemError, when it comes to it, if other characters separate the fields, a row cannot be read, or it has
+    not as many fields as the header.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     with reading(path, "cannot be read as a table"):
-        yield (header := next(rows, []))
+        header = next(rows, [])
+        check_columns(path, header, [], separator=separator)
+        yield header
         for fields in filter(None, rows):
             if len(fields) != len(header):
                 raise ProblemError(
@@ -286,14 +291,24 @@ def csv_rows(path: object, text: str, separator: str = ",") -> Iterator[list[str
             yield fields
 
 
-def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:
+def check_columns(
+    source: object, found: Sequence[str], columns: Sequence[str], hint: str = "", separator: str | None = None
+) -> None:
     """Check that a table has the columns that are needed.
 
     ``source``: what the table is called in the error message. ``found``: names of the table's columns. ``columns``:
-    names of the columns that are needed. ``hint``: end of the error message.
+    names of the columns that are needed. ``hint``: end of the error message. ``separator``: of the fields of a file.
 
-    Raises ProblemError if a column is missing, or several have its name.
+    Raises ProblemError if a column is missing, or several have its name; or if another character separates the fields,
+    such as the semicolon of programs that write decimal commas.
     """
+    marks = (mark for mark in ";\t|," if separator is not None and len(found) == 1 and mark in found[0])
+    if (other := next(marks, separator)) != separator:
+        decimal = ", decimal=','" * (other == ";")
+        raise ProblemError(
+            f"{source}: expected fields separated by {separator!r}, got {other!r} in the header; write the file anew, "
+            f"as pandas.read_csv({str(source)!r}, sep={other!r}{decimal}).to_csv('new.csv', index=False) does"
+        )
     for name in columns:
         if name not in found:
             shown = ", ".join(map(repr, found[:SHOWN_COLUMNS])) + (", …" if len(found) > SHOWN_COLUMNS else "")

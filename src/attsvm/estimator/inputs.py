@@ -199,7 +199,8 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
     missing, unknown = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
     if missing or unknown:
         found = [f"{word} {shown(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
-        raise ProblemError(f"X: expected the columns of the fit, got a table with {' and '.join(found)}")
+        leave = "; leave them out, as attsvm predict --drop does" * (not missing)
+        raise ProblemError(f"X: expected the columns of the fit, got a table with {' and '.join(found)}{leave}")
     return expected
 
 
@@ -264,7 +265,8 @@ def check_finite(argument: str, given: GivenSequences, columns: Any = None) -> N
     entry = int(np.argmin(np.isfinite(entries) | is_word))
     number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
     row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
-    name = number if given.names is None else given.names[number]
+    names = sequences.names if given.names is None else given.names
+    name = number if names is None else names[number]
     found = "NaN" if np.isnan(entries[entry]) else "inf"
     place = f"row {row} of sequence {name}, column {entry if columns is None else columns[entry]}"
     padding = "leave out padding, as Sequences.from_padded does, and " if columns is None else ""

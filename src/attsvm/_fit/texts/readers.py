@@ -99,9 +99,8 @@ def _separated(delimiter: str) -> Callable[[Path, str, str, TextFormat], Iterato
         hint = f"; --quoting {' or '.join(others)} reads quotes in other ways"
         reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, **QUOTING[quoting])
         try:
-            header = next(reader, [])
-            separated = f"; the fields of a line are separated by {delimiter!r}"
-            check_columns(path, header, [text, label], separated if len(header) == 1 else COLUMN_HINT)
+            header = [name if name in (text, label) else name.strip() for name in next(reader, [])]
+            check_columns(path, header, [text, label], COLUMN_HINT, delimiter)
             places = header.index(text), header.index(label)
             for fields in reader:
                 if not fields:
