@@ -40,7 +40,71 @@ class Learned(Saveable, BaseEstimator, ABC):
 class SequenceEstimator(Learned):
     """A network with the conventions of scikit-learn, and the parameters that all of them have.
 
-    A subclass says what the labels are, and adds parameters of its own, its network and its attributes.
+    A subclass says what the labels are, and adds parameters of its own, its network and its attributes. Where this
+    docstring has words in braces, :func:`attsvm.estimator.shared_documentation.document` inserts those of the subclass.
+
+    Parameters
+    ----------
+    optimizer : {{"adam", "mirror_descent", "gradient_descent"}}, another name, or optax transformation
+        Trains {trained}. Other names are those of :mod:`attsvm.optimizers`, and import
+        paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
+    p : float
+        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
+    learning_rate : float, optional
+        By default {rate} for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must
+        be None for an optax transformation.
+    alpha : float
+        Strength of the penalty α/2n {penalty} for n training sequences, as in scikit-learn's ``MLPClassifier``.
+    batch_size : int
+        Sequences per step. A step has fewer if their vectors take more than 32 MiB, but at least one.
+    max_steps : int
+    early_stopping : bool
+        Hold out {part}, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the parameters of the
+        smallest loss. It is on by default because longer training spoils the selection. If it is off, or {few}, whose
+        loss says little, the training objective is monitored instead and the last parameters are kept. ``validation``
+        of ``fit`` names other sequences to hold out.
+    random_state : int, RandomState or None
+        For the validation split, the order of the batches, and the tokens that ``max_instances`` draws.
+    warm_start : bool
+        Continue from the parameters of the last fit.
+    token_net : transformer or PyTorch module, optional
+        Maps each token before {next}; it is not trained together with the {kind}. A transformer of scikit-learn is
+        fitted to the training tokens, without labels; of tables it gets a data frame, so that a ``ColumnTransformer``
+        finds columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is,
+        in evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
+    scale : {{"columns", "common"}}, optional
+        Tokens are centred and divided by the spread of each column, or by one common number, which keeps directions. By
+        default "columns" for tables, whose columns have units of their own, and for arrays, with a warning, if the
+        spreads of their columns differ by more than a factor of 10; otherwise "common". ``scale_`` says which.
+    device : str, optional
+        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
+        Prediction is on the CPU.
+    keep_sample : bool
+        Keep up to 200 training sequences, for ``margin_report``. By default a fitted {kind} and its pickle hold none of
+        the training data, except the landmarks of an ensemble.
+    max_instances : int, optional
+        Most tokens of a sequence in a step of training. Of a longer sequence as many are drawn anew for each step,
+        without replacement and by ``random_state``. By default all are used, and validation and prediction always use
+        all.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        d.
+    scale_ : str
+        "columns" or "common".
+    ranges_ : ndarray, shape (d, 2), or None
+        The smallest and the largest number of each column among at most 10,000 training tokens; NaN for words. A
+        prediction refuses tokens of which more than half, and at least 20, are far from the range in a column, as in
+        another unit: ten lengths of the range beyond it, or ten times nearer to zero than numbers of one sign. None
+        compares nothing.
+    n_iter_ : int
+        Steps made.
+    kept_step_ : int
+        The step whose parameters were kept.
+    status_ : Status
+        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
+        callback returned True.
     """
 
     optimizer: str | optax.GradientTransformation = "adam"

@@ -59,7 +59,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         f(X) is then the logarithm of a hazard ratio.
     quantile : float
         Of "quantile": 0.5 is the median.
-    {shared parameters}
+    {parameters of SequenceEstimator}
     norm : {"frobenius", "l<p>", "linf"}, optional
         Train in the geometry of this norm, as :class:`attsvm.AttentionClassifier` does.
 
@@ -73,7 +73,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
     target_centre_, target_scale_ : float
         What targets are standardised with: mean and standard deviation, or the quantile and the mean absolute deviation
         from it; 0 and 1 for "cox".
-    {shared attributes}
+    {attributes of SequenceEstimator}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
         and ``validation_score``, which is that of ``score``; and ``effective_low``, ``effective_median`` and

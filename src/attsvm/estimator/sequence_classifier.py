@@ -38,7 +38,36 @@ class LearnedClasses(ClassifierMixin):
 
 @dataclass(eq=False, repr=False)
 class SequenceClassifier(LearnedClasses, SequenceEstimator):
-    """An estimator whose labels are classes."""
+    """An estimator whose labels are classes.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights of the classes in the loss.
+    positive : label, or tuple of a label and the other one, optional
+        {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number
+        the positive one has.
+    ensemble : {{"auto"}} or bool
+        Add ridge regressions on pooled features of the tokens to the output: {members}. A landmark is one of at most
+        300 training tokens, and similarities are exp(−γ‖x − z‖²) for six rates γ. The strength of each penalty, and the
+        weights of these members, are those that predict left-out training sequences best. The output is their weighted
+        sum plus that of {network}, scaled down to a root mean square of at most 0.5. By default a fit has an ensemble
+        where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend to: with
+        at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in all,
+        each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit`` ends it. Fitted weights,
+        attention, selected tokens and Att-SVMs are those of {network} alone; outputs, probabilities,
+        ``instance_scores`` and ``contributions`` are those of the ensemble. Landmarks are part of the fitted
+        classifier, and of its files.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (C,)
+        Sorted.
+    positive_ : label or None
+        The positive one of two classes; None if it is not known, and for more classes.
+    ensemble_ : Ensemble or None
+        The members beside the network, their weights, and how well they predict left-out sequences.
+    """
 
     _: KW_ONLY
     class_weight: Any = None
