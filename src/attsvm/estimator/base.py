@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import joblib
 import numpy as np
@@ -13,7 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
+from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
+from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences, is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import units_differ
@@ -24,7 +26,7 @@ from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
 from attsvm.estimator.ranges import check_ranges, ranges_of
 from attsvm.estimator.settings import Settings, read_settings
-from attsvm.estimator.task import SequenceTask
+from attsvm.estimator.task import SequenceTask, read_weights
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
@@ -34,6 +36,16 @@ class Learned(Saveable, BaseEstimator, ABC):
 
     scale_: str
     ranges_: np.ndarray | None
+    _tally: Any  # of the weights of a fit, or of all calls of ``partial_fit``
+
+
+class FitParts(NamedTuple):
+    """The task of a fit, and its parts."""
+
+    task: SequenceTask
+    training: SequenceTask
+    held_out: SequenceTask | None  # what early stopping validates on; it may be other sequences
+    owners: np.ndarray | None  # the group of each sequence of the task
 
 
 @dataclass(eq=False, repr=False)
@@ -167,6 +179,16 @@ class SequenceEstimator(Learned):
         tags.input_tags.three_d_array = True
         return tags
 
+    @abstractmethod
+    def _task(
+        self, given: GivenSequences, labels: np.ndarray, weights: np.ndarray, before: Any, continues: str, classes: Any
+    ) -> tuple[SequenceTask, Any]:
+        """The task without sequences of weight 0, and the tally of weights with it.
+
+        ``before``: the tally of the calls before; None if there are none. ``continues``: by what a fit goes on, if it
+        does. ``classes``: of a call of ``partial_fit``.
+        """
+
     def _given(
         self, X: Any, y: Any, sample_weight: Any, bag: str | int | None, *, reset: bool
     ) -> tuple[GivenSequences, np.ndarray, np.ndarray | None]:
@@ -174,37 +196,59 @@ class SequenceEstimator(Learned):
         labels = self._read_labels(y, given)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
-    def _train(
-        self,
-        task: SequenceTask,
-        training: SequenceTask,
-        held: SequenceTask | None,
-        settings: Settings,
-        generator: np.random.RandomState,
-        *,
-        continues: bool,
-    ) -> Self:
-        """Train on ``training``, and validate on ``held``, which are parts of the task."""
+    def _compared(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Sequences, np.ndarray, np.ndarray | None]:
+        """Sequences for the network, with the labels and weights that its outputs are compared with."""
+        check_is_fitted(self)
+        given, labels, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
+        return self._mapped(given), labels, weights
+
+    def _fit(self, *data: Any, validation: Any, groups: Any, callback: Callback | None) -> Self:
+        """Read and train; the arguments are those of ``fit``."""
+        settings = read_settings(self, callback)
+        continues = self.warm_start and hasattr(self, "_state")
+        given, task, kept, self._tally = self._read_task(*data, continues="warm_start" * continues)
+        generator = check_random_state(self.random_state)
+        parts = self._parts(task, kept, given, validation, groups, generator)
+        return self._train(parts, settings, generator, continues=continues)
+
+    def _fit_chunk(self, *data: Any, num_sequences: int | None, classes: Any = None) -> Self:
+        """Make one pass; the arguments are those of ``partial_fit``."""
+        settings = read_settings(self)
+        continues = hasattr(self, "_state")
+        given, task, _, after = self._read_task(*data, continues="partial_fit" * continues, classes=classes)
+        size = len(given.sequences)
+        size = size if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
+        generator = check_random_state(self.random_state)
         with on_device(settings.device):
-            state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
-            fitted = train(state, training, held, settings, generator)
+            begun = resumed(self._state, settings.optimizer) if continues else self._start(task, generator)
+            *_, (state, _) = epoch(replace(begun, num_sequences=size), task, settings, generator)
+        self._keep(state, task.sequences, generator)
+        self._tally = after
+        return self
+
+    def _read_task(
+        self, X: Any, y: Any, sample_weight: Any, bag: Any, *, continues: str, classes: Any = None
+    ) -> tuple[GivenSequences, SequenceTask, np.ndarray, Any]:
+        """What was given, the task, its sequences among all, and the tally with it."""
+        before = None
+        if continues == "partial_fit":
+            bag, before = self._bag_of_chunk(bag), self._tally
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
+        weights = read_weights(weights, labels)
+        task, tally = self._task(given, labels, weights, before, continues, classes)
+        self.bag_ = bag
+        return given, task, np.flatnonzero(weights), tally
+
+    def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:
+        with on_device(settings.device):
+            state = begin(self._state, settings.optimizer) if continues else self._start(parts.training, generator)
+            fitted = train(state, parts.training, parts.held_out, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        return self._keep(fitted.state, task.sequences, generator)
-
-    def _pass(self, task: SequenceTask, num_sequences: int, settings: Settings) -> Self:
-        """Make one pass over a task; ``num_sequences``: the n of the penalty."""
-        generator, first = check_random_state(self.random_state), not hasattr(self, "_state")
-        with on_device(settings.device):
-            begun = self._start(task, generator) if first else resumed(self._state, settings.optimizer)
-            begun = replace(begun, num_sequences=num_sequences)
-            *_, (state, _) = epoch(begun, task, settings, generator)
-        return self._keep(state, task.sequences, generator)
+        return self._keep(fitted.state, parts.task.sequences, generator)
 
     def _bag_of_chunk(self, bag: str | int | None) -> str | int | None:
-        """The column of a call of ``partial_fit``, which is that of the first one."""
-        if not hasattr(self, "_state"):
-            return bag
+        """The column of a later call of ``partial_fit``, which is that of the first one."""
         first: str | int | None = self.bag_
         if bag not in (None, first):
             raise ProblemError(f"bag: expected {first!r}, as before, got {bag!r}")
@@ -218,18 +262,15 @@ class SequenceEstimator(Learned):
         validation: Any,
         groups: Any,
         generator: np.random.RandomState,
-    ) -> tuple[SequenceTask, SequenceTask | None, np.ndarray | None]:
-        """What is trained on, what early stopping validates on, and the groups of the sequences of the task.
-
-        ``kept``: the sequences of the task among all.
-        """
+    ) -> FitParts:
+        """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
         owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
         if not self.early_stopping:
             if validation is not None:
                 raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
-            return task, None, owners
+            return FitParts(task, task, None, owners)
         if isinstance(validation, tuple):
-            return task, self._own_part(validation), owners
+            return FitParts(task, task, self._own_part(validation), owners)
         is_share = validation is None or bool(np.isscalar(validation))
         if is_share:
             chosen = held_out(task, validation, owners, generator)
@@ -248,8 +289,8 @@ class SequenceEstimator(Learned):
                     f"validation: expected some {task.required} outside of it, and a share or None beside groups"
                 )
         if not chosen.any():
-            return task, None, owners
-        return task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)], owners
+            return FitParts(task, task, None, owners)
+        return FitParts(task, task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)], owners)
 
     def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:

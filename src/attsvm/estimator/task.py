@@ -156,17 +156,17 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = Fals
 
 
 def read_task(
-    sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any, before: Tally
+    sequences: Sequences, labels: np.ndarray, weights: np.ndarray, class_weight: Any, before: Tally
 ) -> tuple[ClassificationTask, Tally]:
     """Sequences, class numbers and weights, without sequences of weight 0; and the tally with these sequences.
 
-    Raises ProblemError if there is only one class, a label is none of the classes, or all weights are zero.
+    Raises ProblemError if there is only one class, a label is none of the classes, or the weights of the classes do not
+    fit.
     """
     classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
     numbers = numbered(classes, labels)
-    weights = read_weights(sample_weight, labels)
     task = ClassificationTask(sequences, numbers, weights, len(classes))
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)
