@@ -10,7 +10,7 @@ COMMAND = "attsvm.fit"
 
 
 class PageResult:
-    """A result with a page."""
+    """A result that has a page and a folder."""
 
     def numbers(self, command: str = COMMAND, threads: int | None = None) -> dict[str, Any]:
         """Everything that was measured as JSON-able numbers, with None in place of NaN and infinity.
@@ -53,8 +53,8 @@ class PageResult:
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and what was fitted.
 
-        A classifier is in ``model.npz``, for :func:`attsvm.load_model` and ``attsvm predict``. A :class:`attsvm.Run`,
-        of a fit that is compared with an Att-SVM, is in ``run.npz``.
+        A classifier is in ``model.npz``, for :func:`attsvm.load_model` and ``attsvm predict``; the run of a
+        :class:`attsvm.Fit` is in ``run.npz``.
 
         Parameters
         ----------
