@@ -33,6 +33,13 @@ class EncodedTexts:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def __getitem__(self, rows: Int[np.ndarray, " m"]) -> "EncodedTexts":
+        """Some of the texts."""
+        of_texts = np.split(self.words, self.sequences.offsets[1:-1])
+        words = np.concatenate([of_texts[row] for row in rows])
+        texts, documents = tuple(self.texts[row] for row in rows), [self.documents[row] for row in rows]
+        return EncodedTexts(texts, documents, self.sequences[rows], words, self.encoder)
+
 
 def read(X: Any) -> tuple[str, ...]:
     """Texts from a list, tuple, array or series of strings.
