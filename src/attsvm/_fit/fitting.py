@@ -21,7 +21,7 @@ from attsvm._fit.splits import split
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
 from attsvm.datasets import Drawing, Source, find_source
-from attsvm.datasets.splits import check_labelled, label_names, two_classes
+from attsvm.datasets.labels import check_labelled, label_names, two_classes
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.norms import Lp

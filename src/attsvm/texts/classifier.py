@@ -206,16 +206,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         """
         seed = self._seed()
         self._attention_classifier(seed)  # wrong parameters are named before the work
-        return learn_encoder(
-            read(X),
-            dim=self.dim,
-            min_documents=self.min_documents,
-            max_length=self.max_length,
-            tokenizer=self.tokenizer,
-            embed=self.embed,
-            seed=seed,
-            device=self.device,
-        )
+        return learn_encoder(read(X), self, seed)
 
     def encode(self, X: Any) -> EncodedTexts:
         """Encode texts with the words of the fit.
