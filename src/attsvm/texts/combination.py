@@ -29,8 +29,8 @@ class PartsChoice:
     reason : str
         One sentence.
     losses : dict of str to float, optional
-        Mean log-loss of each choice on held-out texts, plus the number of its weights divided by the number of texts,
-        because the weights are fitted to these texts. None if none were held out.
+        Mean log-loss of each choice on held-out texts, weighted as the texts of the fit, plus the number of its weights
+        divided by the number of texts, because the weights are fitted to these texts. None if none were held out.
     errors : dict of str to float, optional
         Standard error of the difference between each loss and that of "both".
     num_texts : int

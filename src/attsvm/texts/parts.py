@@ -59,8 +59,8 @@ def fit_parts(
         return np.asarray(fitted.decision_function(encoded.sequences[held])).reshape(len(held), -1)
 
     def of_ngrams(C: float) -> Float[np.ndarray, "M R"]:
-        fitted = (regression(matrix[train], truth[train], C) for train, _ in held_out)
-        return np.concatenate([outputs(model, matrix[held]) for model, (_, held) in zip(fitted, held_out, strict=True)])
+        found = [outputs(regression(matrix[train], truth[train], C), matrix[held]) for train, held in held_out]
+        return np.concatenate(found)
 
     penalty = DEFAULT_PENALTY
     if held_out:
