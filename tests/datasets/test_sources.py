@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 import attsvm
 from attsvm.datasets import find_source, random_problem
 from attsvm.datasets.digits import digit_patches, digit_pictures
-from attsvm.datasets.splits import split
 from attsvm.problem import take_sequences
 
 
@@ -25,25 +22,6 @@ def test_patches_put_together_are_the_pictures(patch):
     T = problem.num_tokens
     assert np.array_equal(problem.tokens[:, 1 % T, : patch * patch], second if T > 1 else problem.tokens[:, 0, :16])
     assert np.array_equal(problem.tokens[0, :, patch * patch :], np.eye(T))
-
-
-@given(
-    per_class=st.tuples(st.integers(1, 30), st.integers(1, 30)),
-    fraction=st.floats(0, 0.99),
-    seed=st.integers(0, 5),
-)
-def test_a_split_keeps_proportions_and_loses_nothing(per_class, fraction, seed):
-    labels = np.repeat([1.0, -1.0], per_class)
-    problem = attsvm.Problem(np.ones((len(labels), 2, 3)), labels=labels)
-    wanted = [round(fraction * number) for number in per_class]
-    if any(gone == number for gone, number in zip(wanted, per_class, strict=True)):
-        with pytest.raises(attsvm.ProblemError, match="expected both classes among the training sequences"):
-            split(problem, fraction, seed)
-        return
-    train, test = split(problem, fraction, seed)
-    assert sorted([*train, *test]) == list(range(len(labels)))
-    assert [int((labels[test] == label).sum()) for label in (1, -1)] == wanted
-    assert all(np.array_equal(x, y) for x, y in zip((train, test), split(problem, fraction, seed), strict=True))
 
 
 def test_a_part_has_the_rows_asked_for():

@@ -6,7 +6,6 @@ import pytest
 
 from attsvm import AttentionRegressor, ProblemError
 from attsvm.estimator.cox_loss import CoxLoss, negative_log_likelihood
-from attsvm.estimator.regression_task import WeightSum
 from attsvm.estimator.survival_report import concordance
 from attsvm.estimator.validation import held_out
 
@@ -154,7 +153,7 @@ def test_a_tenth_of_the_events_is_held_out_however_few_are_censored():
     arrays, _, _ = bags(110)
     y = np.column_stack([np.arange(110) >= 5, np.arange(110)])
     regressor = AttentionRegressor(loss="cox", max_steps=1, random_state=0)
-    task, *_ = regressor._task(arrays, y, None, None, WeightSum(), "")
+    _, task, *_ = regressor._read_task(arrays, y, None, None, continues="")
     chosen = held_out(task, None, None, np.random.RandomState(0))
     assert np.bincount(chosen.astype(int)[y[:, 0] == 1]).tolist() == [95, 10]
     assert len(regressor.fit(arrays[:60], y[:60]).history_) == 5  # no validation

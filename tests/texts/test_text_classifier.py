@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from attsvm import ProblemError, TextClassifier
-from attsvm.texts.combination import choose, folds
-from attsvm.texts.ngrams import learn_features, words_and_pairs
+from attsvm.texts.combination import TextLabels, choose, folds
+from attsvm.texts.ngrams import learn_features, outputs, regression, words_and_pairs
 
 FILLER = [*"abcdefghijk", "the", "and", "film", "of", "it", "was", "this"]
 TELLING = ["dreadful", "splendid", "middling"]
@@ -140,12 +140,59 @@ def test_weights_are_those_of_logistic_regression_on_the_outputs():
     generator = np.random.default_rng(0)
     numbers = generator.integers(0, 2, 400)
     decisions = (2 * numbers - 1) * [[0.8], [0.4]] + generator.normal(size=(2, 400))
-    found = choose("both", decisions[:, :, None], numbers)
+    found = choose("both", decisions[:, :, None], TextLabels(numbers, np.ones(400)))
     other = LogisticRegression(fit_intercept=False, tol=1e-10).fit(decisions.T, numbers)
     np.testing.assert_allclose(found.weights, other.coef_[0], rtol=1e-3)
     assert found.parts == "both"
     # a part that points the other way gets the weight 0, not a negative one
-    assert choose("both", decisions[:, :, None] * [[[1.0]], [[-1.0]]], numbers).weights[1] == 0
+    assert (
+        choose("both", decisions[:, :, None] * [[[1.0]], [[-1.0]]], TextLabels(numbers, np.ones(400))).weights[1] == 0
+    )
+
+
+def test_a_text_of_weight_zero_is_left_out():
+    texts, labels = reviews(60)
+    weights = np.where(np.arange(60) % 5 == 0, 0.0, 3.0)  # equal ones are no weights
+    kept = np.flatnonzero(weights)
+    without = [texts[row] for row in kept]
+    expected = short("both").fit(without, labels[kept])
+    for given, of_weight in ((texts, weights), (expected.encode(without), np.full(len(kept), 0.5))):
+        found = short("both").fit(given, labels if given is texts else labels[kept], sample_weight=of_weight)
+        assert found.encoder_.vocabulary == expected.encoder_.vocabulary
+        assert np.array_equal(found.decision_function(texts), expected.decision_function(texts))
+    encoded = short().learn_encoder(texts)
+    part = short().fit(encoded, labels, sample_weight=weights)
+    assert np.array_equal(
+        part.decision_function(encoded), short().fit(encoded[kept], labels[kept]).decision_function(encoded)
+    )
+    with pytest.raises(ValueError, match="at least one"):
+        short().fit(texts, labels, sample_weight=np.zeros(60))
+
+
+def test_integer_weights_are_repeated_texts():
+    """Of n-grams and of the weights of parts; a penalty that depends on the number of texts is the same."""
+    generator = np.random.default_rng(0)
+    texts, labels = reviews(60, 3)
+    labels = np.where(generator.random(60) < 0.2, generator.integers(0, 3, 60), labels)
+    weights = generator.integers(1, 4, 60)
+    documents = [text.lower().rstrip(".").split() for text in texts]
+    matrix = learn_features(documents, 2).matrix(documents)
+    again = np.repeat(np.arange(60), weights)
+    for classes in (labels, np.minimum(labels, 1)):
+        once, repeated = TextLabels(classes, weights), TextLabels(classes[again], np.ones(len(again)))
+        found = regression(matrix, once, 5.0)
+        expected = regression(matrix[again], repeated, 5.0 * 60 / len(again))
+        np.testing.assert_allclose(found.coef_, expected.coef_, atol=2e-3)
+        decision = outputs(found, matrix)
+        assert once.losses(decision).mean() == pytest.approx(repeated.losses(decision[again]).mean(), rel=1e-12)
+
+
+def test_weights_move_attention_towards_the_texts_that_have_them():
+    texts, labels = reviews(80)
+    wrong = np.where(np.arange(80) < 40, 1 - labels, labels)  # the first half has the labels of the other class
+    for weights, expected in ((np.repeat([9.0, 1.0], 40), 0.0), (np.repeat([1.0, 9.0], 40), 1.0)):
+        found = short(learning_rate=0.02).fit(texts, wrong, weights)
+        assert abs(found.score(texts, labels) - expected) < 0.2
 
 
 def test_held_out_texts_are_never_trained_on_and_small_classes_are_kept():

@@ -17,10 +17,11 @@ from attsvm._fit.evaluation import evaluate
 from attsvm._fit.layer import TrainedLayer, make_plan, train_layer
 from attsvm._fit.other_norms import compare_norms
 from attsvm._fit.result import Fit
+from attsvm._fit.splits import split
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm._utils.progress import Callback, in_draws, reports
 from attsvm.datasets import Drawing, Source, find_source
-from attsvm.datasets.splits import check_labelled, label_names, split, two_classes
+from attsvm.datasets.labels import check_labelled, label_names, two_classes
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
@@ -165,17 +166,14 @@ def fit(
                     f"{name}: expected {default} for bags, whose classifier is trained as a whole, got {value!r}"
                 )
         return fit_bags(
-            bags.bags,
-            bags.test,
-            data=bags.name,
-            columns=bags.columns,
+            bags,
             test_fraction=test_fraction,
             seed=seed,
-            steps=steps,
+            callback=callback,
+            max_steps=steps,
             learning_rate=learning_rate,
             scale=scale,
             device=device,
-            callback=callback,
         )
     given = _read(data, labels, options, seed, test_fraction)
     drawing = given.drawing

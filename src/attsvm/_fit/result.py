@@ -1,6 +1,5 @@
 """The result of ``attsvm.fit``."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,21 +9,19 @@ from jaxtyping import Bool, Int
 from attsvm._fit.comparison import ClassifierComparison
 from attsvm._fit.evaluation import LayerEvaluation
 from attsvm._fit.other_norms import OtherNorms
+from attsvm._fit.page_result import PageResult
 from attsvm.datasets import Source
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, ClassificationReport
-from attsvm.pages import SOFT_BELOW, claim_folder, make_page
+from attsvm.pages import SOFT_BELOW
 from attsvm.problem import Problem, counted_labels
 from attsvm.results import Status
 from attsvm.svm import Solution
 from attsvm.training import Run
 
-COMMAND = "attsvm.fit"
-"""The command that pages and numbers name if they are made in Python."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class Fit(PageResult):
     """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
 
     An evaluation has ``accuracy``, ``correct`` (of each unmasked query), ``margins`` (label times output), ``largest``
@@ -203,70 +200,3 @@ class Fit:
         """
         target = self.chosen if "direction_error" in self.history else None
         return self.run.plot(target, **options)
-
-    def numbers(self, command: str = COMMAND, threads: int | None = None) -> dict[str, Any]:
-        """Everything that was measured as JSON-able numbers, with None in place of NaN and infinity.
-
-        The fields are those of ``attsvm fit --json``.
-
-        Parameters
-        ----------
-        command : str
-            What the result names as its command.
-        threads : int, optional
-            The limit on threads, if there was one.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
-        >>> attsvm.fit(problem, steps=200).numbers()["training"]["attention"]
-        'combined'
-        """
-        return make_page(self, command=command, threads=threads).numbers
-
-    def page(self) -> str:
-        """Make the page of ``attsvm fit``, as one HTML document.
-
-        Returns
-        -------
-        str
-            With all figures; it loads nothing. In a notebook ``IPython.display.HTML(found.page())`` shows it.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
-        >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
-        True
-        """
-        return make_page(self, command=COMMAND).html()
-
-    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write what ``attsvm fit --out`` writes: ``index.html``, ``figures/``, ``result.json`` and ``run.npz``.
-
-        With a classifier, ``model.npz`` as well, for :func:`attsvm.load_model` and ``attsvm predict``.
-
-        Parameters
-        ----------
-        folder : path
-            It is written completely or not at all.
-        force : bool
-            Replace a folder that holds an earlier result.
-
-        Raises
-        ------
-        ProblemError
-            If the folder exists and may not be replaced, or cannot be written.
-
-        Examples
-        --------
-        >>> import attsvm, tempfile
-        >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
-        >>> with tempfile.TemporaryDirectory() as parent:
-        ...     attsvm.fit(problem, steps=200).save(f"{parent}/result")
-        ...     attsvm.Run.load(f"{parent}/result/run.npz").step
-        200
-        """
-        with claim_folder(folder, force) as write:
-            write(make_page(self, command=COMMAND).write)

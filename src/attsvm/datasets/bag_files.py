@@ -14,7 +14,7 @@ from attsvm._utils.archives import read_arrays
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import TABLES, is_table_file, read_text, reading, regular_file
 from attsvm.datasets.sequences import Sequences, sequences_of
-from attsvm.datasets.tables import Bags, check_columns, csv_rows
+from attsvm.datasets.tables import Bags, check_columns, csv_rows, grouped
 from attsvm.errors import ProblemError
 
 UNNAMED = "Unnamed: "
@@ -212,20 +212,13 @@ def _of_arrays(path: str | os.PathLike[str]) -> BagFile:
             )
         else:
             if offsets is None:
-                names, offsets, places = _grouped(arrays["bag"], len(tokens))
+                if arrays["bag"].shape != places.shape:
+                    got = arrays["bag"].shape
+                    raise ProblemError(f"bag: expected shape {places.shape}, one for each token, got {got}")
+                names, places, offsets = grouped(arrays["bag"])
             sequences = Sequences(tokens, places, offsets, names=names)
         labels, groups = (_of_bags(name, arrays.get(name), sequences) for name in ("labels", "groups"))
     return BagFile(sequences, labels, groups)
-
-
-def _grouped(bag: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Names and offsets of bags in the order of their first tokens, and the places of the tokens."""
-    if bag.shape != (number,):
-        raise ProblemError(f"bag: expected shape ({number},), one for each token, got {bag.shape}")
-    names, first, inverse = np.unique(bag, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    owners = np.argsort(order)[inverse]
-    return names[order], np.concatenate([[0], np.cumsum(np.bincount(owners))]), np.argsort(owners, kind="stable")
 
 
 def _of_bags(name: str, values: np.ndarray | None, sequences: Sequences) -> np.ndarray | None:

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from attsvm._utils.archives import read_arrays
+from attsvm.datasets.labels import check_labelled, label_names, two_classes
 from attsvm.datasets.source import SOURCES, Source, option
-from attsvm.datasets.splits import check_labelled, label_names, two_classes
 from attsvm.problem import Problem, problem_of_file
 
 

@@ -80,13 +80,9 @@ class Bags:
         if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
             raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")
         try:
-            _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
+            return cls(frame, *grouped(of_rows))
         except TypeError:
             raise ProblemError(f"bag: expected entries of one type in {bag!r}, got {_kinds(of_rows)}") from None
-        order = np.argsort(first)
-        number = np.argsort(order)[inverse]
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
-        return cls(frame, of_rows[np.sort(first)], np.argsort(number, kind="stable"), offsets)
 
     def labels(self, target: Any, argument: str = "target") -> np.ndarray:
         """The entry of a column in each bag, (n,); ``argument`` is what errors call the column.
@@ -178,6 +174,14 @@ class Bags:
         # a missing entry is equal to none
         other = np.flatnonzero(ordered != np.repeat(first, np.diff(self.offsets)))
         return first, self.names[np.searchsorted(self.offsets, other[0], "right") - 1] if len(other) else None
+
+
+def grouped(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different entries in the order of their first places, the places of each one after the other, and offsets."""
+    _, first, inverse = np.unique(entries, return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first))[inverse]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(number))])
+    return entries[np.sort(first)], np.argsort(number, kind="stable"), offsets
 
 
 def numbers(frame: Any, names: Sequence[str]) -> tuple[np.ndarray, dict[str, tuple[str, ...]]]:

@@ -20,3 +20,4 @@ from .report import ClassificationReport as ClassificationReport
 from .settings import LEARNING_RATES as LEARNING_RATES
 from .survival_report import SurvivalReport as SurvivalReport
 from .task import read_labels as read_labels
+from .task import read_weights as read_weights

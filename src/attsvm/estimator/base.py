@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import joblib
 import numpy as np
@@ -13,7 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
+from attsvm._utils.checks import check_integer
 from attsvm._utils.jax_devices import on_device
+from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences, is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import units_differ
@@ -24,7 +26,7 @@ from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
 from attsvm.estimator.ranges import check_ranges, ranges_of
 from attsvm.estimator.settings import Settings, read_settings
-from attsvm.estimator.task import SequenceTask
+from attsvm.estimator.task import SequenceTask, read_weights
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.estimator.validation import held_out, read_groups, rows_held_out
 
@@ -34,13 +36,87 @@ class Learned(Saveable, BaseEstimator, ABC):
 
     scale_: str
     ranges_: np.ndarray | None
+    _tally: Any  # of the weights of a fit, or of all calls of ``partial_fit``
+
+
+class FitParts(NamedTuple):
+    """The task of a fit, and its parts."""
+
+    task: SequenceTask
+    training: SequenceTask
+    held_out: SequenceTask | None  # what early stopping validates on; it may be other sequences
+    owners: np.ndarray | None  # the group of each sequence of the task
 
 
 @dataclass(eq=False, repr=False)
 class SequenceEstimator(Learned):
     """A network with the conventions of scikit-learn, and the parameters that all of them have.
 
-    A subclass says what the labels are, and adds parameters of its own, its network and its attributes.
+    A subclass says what the labels are, and adds parameters of its own, its network and its attributes. Where this
+    docstring has words in braces, :func:`attsvm.estimator.shared_documentation.document` inserts those of the subclass.
+
+    Parameters
+    ----------
+    optimizer : {{"adam", "mirror_descent", "gradient_descent"}}, another name, or optax transformation
+        Trains {trained}. Other names are those of :mod:`attsvm.optimizers`, and import
+        paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
+    p : float
+        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
+    learning_rate : float, optional
+        By default {rate} for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must
+        be None for an optax transformation.
+    alpha : float
+        Strength of the penalty α/2n {penalty} for n training sequences, as in scikit-learn's ``MLPClassifier``.
+    batch_size : int
+        Sequences per step. A step has fewer if their vectors take more than 32 MiB, but at least one.
+    max_steps : int
+    early_stopping : bool
+        Hold out {part}, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the parameters of the
+        smallest loss. It is on by default because longer training spoils the selection. If it is off, or {few}, whose
+        loss says little, the training objective is monitored instead and the last parameters are kept. ``validation``
+        of ``fit`` names other sequences to hold out.
+    random_state : int, RandomState or None
+        For the validation split, the order of the batches, and the tokens that ``max_instances`` draws.
+    warm_start : bool
+        Continue from the parameters of the last fit.
+    token_net : transformer or PyTorch module, optional
+        Maps each token before {next}; it is not trained together with the {kind}. A transformer of scikit-learn is
+        fitted to the training tokens, without labels; of tables it gets a data frame, so that a ``ColumnTransformer``
+        finds columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is,
+        in evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
+    scale : {{"columns", "common"}}, optional
+        Tokens are centred and divided by the spread of each column, or by one common number, which keeps directions. By
+        default "columns" for tables, whose columns have units of their own, and for arrays, with a warning, if the
+        spreads of their columns differ by more than a factor of 10; otherwise "common". ``scale_`` says which.
+    device : str, optional
+        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
+        Prediction is on the CPU.
+    keep_sample : bool
+        Keep up to 200 training sequences, for ``margin_report``. By default a fitted {kind} and its pickle hold none of
+        the training data, except the landmarks of an ensemble.
+    max_instances : int, optional
+        Most tokens of a sequence in a step of training. Of a longer sequence as many are drawn anew for each step,
+        without replacement and by ``random_state``. By default all are used, and validation and prediction always use
+        all.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        d.
+    scale_ : str
+        "columns" or "common".
+    ranges_ : ndarray, shape (d, 2), or None
+        The smallest and the largest number of each column among at most 10,000 training tokens; NaN for words. A
+        prediction refuses tokens of which more than half, and at least 20, are far from the range in a column, as in
+        another unit: ten lengths of the range beyond it, or ten times nearer to zero than numbers of one sign. None
+        compares nothing.
+    n_iter_ : int
+        Steps made.
+    kept_step_ : int
+        The step whose parameters were kept.
+    status_ : Status
+        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
+        callback returned True.
     """
 
     optimizer: str | optax.GradientTransformation = "adam"
@@ -103,6 +179,16 @@ class SequenceEstimator(Learned):
         tags.input_tags.three_d_array = True
         return tags
 
+    @abstractmethod
+    def _task(
+        self, given: GivenSequences, labels: np.ndarray, weights: np.ndarray, before: Any, continues: str, classes: Any
+    ) -> tuple[SequenceTask, Any]:
+        """The task without sequences of weight 0, and the tally of weights with it.
+
+        ``before``: the tally of the calls before; None if there are none. ``continues``: by what a fit goes on, if it
+        does. ``classes``: of a call of ``partial_fit``.
+        """
+
     def _given(
         self, X: Any, y: Any, sample_weight: Any, bag: str | int | None, *, reset: bool
     ) -> tuple[GivenSequences, np.ndarray, np.ndarray | None]:
@@ -110,37 +196,59 @@ class SequenceEstimator(Learned):
         labels = self._read_labels(y, given)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
-    def _train(
-        self,
-        task: SequenceTask,
-        training: SequenceTask,
-        held: SequenceTask | None,
-        settings: Settings,
-        generator: np.random.RandomState,
-        *,
-        continues: bool,
-    ) -> Self:
-        """Train on ``training``, and validate on ``held``, which are parts of the task."""
+    def _compared(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Sequences, np.ndarray, np.ndarray | None]:
+        """Sequences for the network, with the labels and weights that its outputs are compared with."""
+        check_is_fitted(self)
+        given, labels, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
+        return self._mapped(given), labels, weights
+
+    def _fit(self, *data: Any, validation: Any, groups: Any, callback: Callback | None) -> Self:
+        """Read and train; the arguments are those of ``fit``."""
+        settings = read_settings(self, callback)
+        continues = self.warm_start and hasattr(self, "_state")
+        given, task, kept, self._tally = self._read_task(*data, continues="warm_start" * continues)
+        generator = check_random_state(self.random_state)
+        parts = self._parts(task, kept, given, validation, groups, generator)
+        return self._train(parts, settings, generator, continues=continues)
+
+    def _fit_chunk(self, *data: Any, num_sequences: int | None, classes: Any = None) -> Self:
+        """Make one pass; the arguments are those of ``partial_fit``."""
+        settings = read_settings(self)
+        continues = hasattr(self, "_state")
+        given, task, _, after = self._read_task(*data, continues="partial_fit" * continues, classes=classes)
+        size = len(given.sequences)
+        size = size if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
+        generator = check_random_state(self.random_state)
         with on_device(settings.device):
-            state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
-            fitted = train(state, training, held, settings, generator)
+            begun = resumed(self._state, settings.optimizer) if continues else self._start(task, generator)
+            *_, (state, _) = epoch(replace(begun, num_sequences=size), task, settings, generator)
+        self._keep(state, task.sequences, generator)
+        self._tally = after
+        return self
+
+    def _read_task(
+        self, X: Any, y: Any, sample_weight: Any, bag: Any, *, continues: str, classes: Any = None
+    ) -> tuple[GivenSequences, SequenceTask, np.ndarray, Any]:
+        """What was given, the task, its sequences among all, and the tally with it."""
+        before = None
+        if continues == "partial_fit":
+            bag, before = self._bag_of_chunk(bag), self._tally
+        given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
+        weights = read_weights(weights, labels)
+        task, tally = self._task(given, labels, weights, before, continues, classes)
+        self.bag_ = bag
+        return given, task, np.flatnonzero(weights), tally
+
+    def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:
+        with on_device(settings.device):
+            state = begin(self._state, settings.optimizer) if continues else self._start(parts.training, generator)
+            fitted = train(state, parts.training, parts.held_out, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._path = fitted.path
-        return self._keep(fitted.state, task.sequences, generator)
-
-    def _pass(self, task: SequenceTask, num_sequences: int, settings: Settings) -> Self:
-        """Make one pass over a task; ``num_sequences``: the n of the penalty."""
-        generator, first = check_random_state(self.random_state), not hasattr(self, "_state")
-        with on_device(settings.device):
-            begun = self._start(task, generator) if first else resumed(self._state, settings.optimizer)
-            begun = replace(begun, num_sequences=num_sequences)
-            *_, (state, _) = epoch(begun, task, settings, generator)
-        return self._keep(state, task.sequences, generator)
+        return self._keep(fitted.state, parts.task.sequences, generator)
 
     def _bag_of_chunk(self, bag: str | int | None) -> str | int | None:
-        """The column of a call of ``partial_fit``, which is that of the first one."""
-        if not hasattr(self, "_state"):
-            return bag
+        """The column of a later call of ``partial_fit``, which is that of the first one."""
         first: str | int | None = self.bag_
         if bag not in (None, first):
             raise ProblemError(f"bag: expected {first!r}, as before, got {bag!r}")
@@ -154,18 +262,15 @@ class SequenceEstimator(Learned):
         validation: Any,
         groups: Any,
         generator: np.random.RandomState,
-    ) -> tuple[SequenceTask, SequenceTask | None, np.ndarray | None]:
-        """What is trained on, what early stopping validates on, and the groups of the sequences of the task.
-
-        ``kept``: the sequences of the task among all.
-        """
+    ) -> FitParts:
+        """What is trained on, and what early stopping validates on; ``kept``: the sequences of the task among all."""
         owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
         if not self.early_stopping:
             if validation is not None:
                 raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
-            return task, None, owners
+            return FitParts(task, task, None, owners)
         if isinstance(validation, tuple):
-            return task, self._own_part(validation), owners
+            return FitParts(task, task, self._own_part(validation), owners)
         is_share = validation is None or bool(np.isscalar(validation))
         if is_share:
             chosen = held_out(task, validation, owners, generator)
@@ -184,8 +289,8 @@ class SequenceEstimator(Learned):
                     f"validation: expected some {task.required} outside of it, and a share or None beside groups"
                 )
         if not chosen.any():
-            return task, None, owners
-        return task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)], owners
+            return FitParts(task, task, None, owners)
+        return FitParts(task, task[np.flatnonzero(~chosen)], task[np.flatnonzero(chosen)], owners)
 
     def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:

@@ -30,8 +30,8 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
 
     Parameters
     ----------
-    {shared parameters}
-    {parameters of classes}
+    {parameters of SequenceEstimator}
+    {parameters of SequenceClassifier}
     norm : {"frobenius", "l<p>", "linf"}, optional
         Train in the geometry of this norm, in place of ``optimizer``: by gradient descent, by mirror descent with this
         p > 1, or by Adam for "linf". :func:`attsvm.recommend` compares norms.
@@ -42,8 +42,8 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     head_ : ndarray, shape (C, d), or (1, d) for two classes
         For two classes of the output that is large for ``positive_``, or for ``classes_[1]`` if that is None.
     intercept_ : ndarray, shape (C,), or (1,) for two classes
-    {attributes of classes}
-    {shared attributes}
+    {attributes of SequenceClassifier}
+    {attributes of SequenceEstimator}
     history_ : dict of str to list
         Every 25 steps, or more if validation sequences take more than 400 MiB: ``steps``; ``objective``, its mean since
         the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``effective_low``,

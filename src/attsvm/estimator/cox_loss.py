@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from attsvm.datasets import frame_of, is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.inputs import GivenSequences
-from attsvm.estimator.regression_loss import RegressionLoss, check_number_of, required
+from attsvm.estimator.regression_loss import RegressionLoss
 from attsvm.estimator.survival_report import SurvivalReport, concordance
+from attsvm.estimator.task import one_for_each, required
 
 FORMS = "an array or table of events and times: fields or columns 'event' and 'time', or an array (n, 2) of them"
 
@@ -34,7 +35,7 @@ class CoxLoss(RegressionLoss):
         Raises ProblemError if there are none, their number does not fit, or they are something else.
         """
         events, times = _events_and_times(required(y, estimator), given)
-        check_number_of(times, given)
+        one_for_each(times, "targets", len(given.sequences), given.is_rows)
         unknown = ~np.isin(events, (0, 1))
         if unknown.any():
             raise ProblemError(

@@ -44,16 +44,16 @@ class DetectorClassifier(SequenceClassifier):
     ----------
     num_detectors : int
         K; for more than two classes for each class.
-    {shared parameters}
-    {parameters of classes}
+    {parameters of SequenceEstimator}
+    {parameters of SequenceClassifier}
 
     Attributes
     ----------
     detectors_ : ndarray, shape (C, K, d), or (1, K, d) for two classes
     offsets_, weights_ : ndarray, shape (C, K), or (1, K) for two classes
     intercept_ : ndarray, shape (C,), or (1,) for two classes
-    {attributes of classes}
-    {shared attributes}
+    {attributes of SequenceClassifier}
+    {attributes of SequenceEstimator}
     history_ : dict of str to list
         Every 25 steps, or more if validation sequences take more than 400 MiB: ``steps``; ``objective``, its mean since
         the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``active_detectors``, the

@@ -1,5 +1,6 @@
 """Detectors with non-negative weights, as a network."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,7 @@ from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.network import ClassNetwork, token_products
-
-CELLS = 1 << 22
-"""Numbers of tokens times detectors that are computed at once."""
+from attsvm.estimator.network import ClassNetwork, in_parts, token_products
 
 SPREAD = 1.5
 """Standard deviation of the initial products p_k'x, for tokens whose entries have unit scale."""
@@ -49,20 +47,19 @@ class DetectorModel:
 
     def decision(self, sequences: Sequences) -> Float[np.ndarray, "n C"]:
         """Outputs of n sequences. A further token raises each maximum or leaves it, so it never lowers an output."""
-        parts = [np.maximum.reduceat(self.activations(part), part.offsets[:-1]) for part in self._parts(sequences)]
+        parts = [np.maximum.reduceat(found, part.offsets[:-1]) for part, found in self._of_parts(sequences)]
         return np.asarray(np.einsum("nck,ck->nc", np.concatenate(parts), self.weights) + self.intercept)
 
     def token_scores(self, sequences: Sequences) -> Float[np.ndarray, "N C"]:
         """Σ_k w_ck σ(p_ck'x_t + o_ck) of every token."""
-        parts = [np.einsum("nck,ck->nc", self.activations(part), self.weights) for part in self._parts(sequences)]
+        parts = [np.einsum("nck,ck->nc", activations, self.weights) for _, activations in self._of_parts(sequences)]
         return np.concatenate(parts)
 
     def contributions(self, sequences: Sequences) -> Float[np.ndarray, "N C"]:
         """The part of each token in the outputs: of the detectors that select it; the intercept is divided equally."""
         found = []
-        for part in self._parts(sequences):
-            weighted = self.activations(part) * self.weights
-            for tokens in np.split(weighted, part.offsets[1:-1]):
+        for part, activations in self._of_parts(sequences):
+            for tokens in np.split(activations * self.weights, part.offsets[1:-1]):
                 is_first = np.arange(len(tokens))[:, None, None] == tokens.argmax(axis=0)
                 found.append((tokens * is_first).sum(axis=2) + self.intercept / len(tokens))
         return np.concatenate(found)
@@ -74,10 +71,9 @@ class DetectorModel:
             -1, C, K
         )
 
-    def _parts(self, sequences: Sequences) -> list[Sequences]:
-        """Consecutive sequences whose activations are computed at once."""
-        part = np.cumsum(sequences.lengths) // max(1, CELLS // self.weights.size)
-        return [sequences[rows] for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1)]
+    def _of_parts(self, sequences: Sequences) -> Iterator[tuple[Sequences, Float[np.ndarray, "N C K"]]]:
+        """Consecutive sequences, and the activations of their tokens."""
+        return ((part, self.activations(part)) for part in in_parts(sequences, self.weights.size))
 
 
 @dataclass(frozen=True)

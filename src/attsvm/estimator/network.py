@@ -1,6 +1,7 @@
 """What an estimator of sequences computes: the interface between a model and the training loop."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -13,6 +14,9 @@ from attsvm.estimator.coordinates import Coordinates
 
 PART = 1 << 17
 """Numbers of vectors that are multiplied at once; their copies in float64 stay in the cache of a core."""
+
+CELLS = 1 << 22
+"""Most numbers of tokens that are computed at once."""
 
 
 class Network(ABC):
@@ -70,6 +74,13 @@ class ClassNetwork(Network):
     def probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
         """Probability of each class."""
         return np.asarray(np.exp(self.log_probability(decision)))
+
+
+def in_parts(sequences: Sequences, numbers: int) -> Iterator[Sequences]:
+    """Consecutive sequences that are computed at once; ``numbers``: of each token."""
+    part = np.cumsum(sequences.lengths) // max(1, CELLS // numbers)
+    for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1):
+        yield sequences[rows]
 
 
 def token_products(columns: Float[np.ndarray, "d k"], sequences: Sequences) -> Float[np.ndarray, "N k"]:

@@ -14,9 +14,7 @@ from scipy.special import expit
 
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.coordinates import Coordinates
-
-CELLS = 1 << 22
-"""Numbers of tokens times features that are computed at once."""
+from attsvm.estimator.network import in_parts
 
 LANDMARKS = 300
 """Most tokens to which similarities are computed."""
@@ -75,9 +73,10 @@ class Similarities:
         values, ids = map_vectors(sequences, apply)
         return np.asarray(values[ids])
 
-    def parts(self, sequences: Sequences) -> Iterator[Sequences]:
-        """Consecutive sequences whose similarities are computed at once."""
-        return _parts(sequences, len(self.landmarks) * len(self.rates))
+    def of_parts(self, sequences: Sequences) -> Iterator[tuple[Sequences, Float[np.ndarray, "N m"]]]:
+        """Consecutive sequences, and the similarities of their tokens."""
+        numbers = len(self.landmarks) * len(self.rates)
+        return ((part, self.of_tokens(part)) for part in in_parts(sequences, numbers))
 
     def spread(self, features: Float[np.ndarray, "n m"]) -> "Similarities":
         """The same with factors for which these pooled features have the same spread for each rate."""
@@ -95,16 +94,15 @@ class MeanSimilarity(Pooling):
 
     def features(self, sequences: Sequences) -> np.ndarray:
         found = [
-            np.add.reduceat(self.similarities.of_tokens(part), part.offsets[:-1]) / part.lengths[:, None]
-            for part in self.similarities.parts(sequences)
+            np.add.reduceat(values, part.offsets[:-1]) / part.lengths[:, None]
+            for part, values in self.similarities.of_parts(sequences)
         ]
         return np.concatenate(found)
 
     def contributions(self, sequences: Sequences, coefficients: np.ndarray, means: np.ndarray) -> np.ndarray:
         found = [
-            ((self.similarities.of_tokens(part) - means) @ coefficients)
-            / np.repeat(part.lengths, part.lengths)[:, None]
-            for part in self.similarities.parts(sequences)
+            ((values - means) @ coefficients) / np.repeat(part.lengths, part.lengths)[:, None]
+            for part, values in self.similarities.of_parts(sequences)
         ]
         return np.concatenate(found)
 
@@ -116,17 +114,14 @@ class LargestSimilarity(Pooling):
     similarities: Similarities
 
     def features(self, sequences: Sequences) -> np.ndarray:
-        found = [
-            np.maximum.reduceat(self.similarities.of_tokens(part), part.offsets[:-1])
-            for part in self.similarities.parts(sequences)
-        ]
-        return np.concatenate(found)
+        parts = self.similarities.of_parts(sequences)
+        return np.concatenate([np.maximum.reduceat(values, part.offsets[:-1]) for part, values in parts])
 
     def contributions(self, sequences: Sequences, coefficients: np.ndarray, means: np.ndarray) -> np.ndarray:
         found = np.zeros((len(sequences.ids), coefficients.shape[1]))
         start = 0
-        for part in self.similarities.parts(sequences):
-            for tokens in np.split(self.similarities.of_tokens(part), part.offsets[1:-1]):
+        for part, values in self.similarities.of_parts(sequences):
+            for tokens in np.split(values, part.offsets[1:-1]):
                 places = tokens.argmax(axis=0)
                 largest = tokens[places, np.arange(len(places))] - means
                 np.add.at(found[start:], places, largest[:, None] * coefficients)
@@ -180,17 +175,10 @@ class ColumnExtremes(Pooling):
 def _extremes(sequences: Sequences) -> Float[np.ndarray, "n 2d"]:
     """Largest and smallest entries of the columns of each sequence."""
     found = []
-    for part in _parts(sequences, sequences.dim):
+    for part in in_parts(sequences, sequences.dim):
         tokens, starts = part.table[part.ids].astype(np.float64), part.offsets[:-1]
         found.append(np.hstack([np.maximum.reduceat(tokens, starts), np.minimum.reduceat(tokens, starts)]))
     return np.concatenate(found)
-
-
-def _parts(sequences: Sequences, numbers: int) -> Iterator[Sequences]:
-    """Consecutive sequences that are computed at once; ``numbers``: of each token."""
-    part = np.cumsum(sequences.lengths) // max(1, CELLS // numbers)
-    for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1):
-        yield sequences[rows]
 
 
 def _squared_distances(first: Float[np.ndarray, "r d"], second: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "r k"]:

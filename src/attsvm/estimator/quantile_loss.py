@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.metrics import d2_pinball_score
 
 from attsvm.estimator.regression_loss import RegressionLoss
-from attsvm.estimator.regression_report import RegressionReport
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,3 @@ class QuantileLoss(RegressionLoss):
         if len(targets) < 2:
             return np.nan
         return float(d2_pinball_score(targets, predicted, sample_weight=weights, alpha=self.quantile))
-
-    def report(self, targets: np.ndarray, predicted: np.ndarray, constant: float) -> RegressionReport:
-        """Errors beside those of the quantile of the training targets."""
-        return RegressionReport.of(targets, predicted, constant)

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_array, column_or_1d
 from attsvm.errors import ProblemError
 from attsvm.estimator.batch_loss import BatchLoss
 from attsvm.estimator.inputs import GivenSequences
+from attsvm.estimator.regression_report import RegressionReport
+from attsvm.estimator.task import one_for_each, required
 
 
 class RegressionLoss(BatchLoss):
@@ -29,16 +31,14 @@ class RegressionLoss(BatchLoss):
 
         Raises ProblemError, ValueError if there are none, their number does not fit, or they are not finite.
         """
-        y = required(y, estimator)
+        given_column = column_or_1d(given.align("y", required(y, estimator)), warn=True)
         try:
-            targets = check_array(
-                column_or_1d(given.align("y", y), warn=True), ensure_2d=False, dtype=np.float64, input_name="y"
-            )
+            targets = check_array(given_column, ensure_2d=False, dtype=np.float64, input_name="y")
         except (TypeError, ValueError) as error:
             if "convert" not in str(error):
                 raise
             raise ProblemError(f"y: expected a number for each sequence, got other entries ({error})") from None
-        return check_number_of(targets, given)
+        return one_for_each(targets, "targets", len(given.sequences), given.is_rows)
 
     @abstractmethod
     def unit(self, targets: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"]) -> tuple[float, float]:
@@ -63,30 +63,11 @@ class RegressionLoss(BatchLoss):
     ) -> float:
         """How well predictions fit the targets; larger is better. NaN if no two targets can be compared."""
 
-    @abstractmethod
     def report(self, targets: Float[np.ndarray, " n"], predicted: Float[np.ndarray, " n"], constant: float) -> Any:
-        """Scores of the predictions beside those of a constant."""
+        """Errors of the predictions beside those of a constant."""
+        return RegressionReport.of(targets, predicted, constant)
 
 
 @lru_cache(maxsize=32)
 def _compiled(loss: RegressionLoss) -> Callable[..., tuple[jax.Array, jax.Array]]:
     return jax.jit(loss.value_and_slope)
-
-
-def required(y: Any, estimator: str) -> Any:
-    """The targets; raises ProblemError if there are none."""
-    if y is None:
-        # the wording that scikit-learn tests for
-        raise ProblemError(f"{estimator} requires y to be passed, but the target y is None")
-    return y
-
-
-def check_number_of(targets: np.ndarray, given: GivenSequences) -> np.ndarray:
-    """The targets (n,); raises ProblemError if there is not one for each sequence."""
-    expected = len(given.sequences)
-    if len(targets) != expected:
-        hint = "; rows are sequences of one token: name the bags of a table in bag=, or give a list of arrays"
-        raise ProblemError(
-            f"y: expected {expected} targets, one for each sequence, got {len(targets)}{hint * given.is_rows}"
-        )
-    return targets

@@ -13,6 +13,7 @@ class RegressionTask(SequenceTask):
     """Sequences whose labels are standardised targets, of one loss."""
 
     loss: RegressionLoss
+    num_outputs = num_required = 1
 
     @property
     def required(self) -> str:
@@ -20,24 +21,9 @@ class RegressionTask(SequenceTask):
         return self.loss.required
 
     @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def targets(self) -> np.ndarray:
-        """The standardised targets."""
-        return self.labels
-
-    @property
     def strata(self) -> np.ndarray:
         """Those of the loss."""
         return self.loss.strata(self.labels)
-
-    @property
-    def num_required(self) -> int:
-        """The stratum 0."""
-        return 1
 
     def scores(self, decision: np.ndarray) -> dict[str, float]:
         """The score of the loss."""

@@ -5,13 +5,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
-from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.checks import check_number
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
+from attsvm.estimator.base import FitParts
 from attsvm.estimator.cox_loss import CoxLoss
 from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.prompt import PromptModel, PromptRegression
@@ -20,11 +19,10 @@ from attsvm.estimator.quantile_loss import QuantileLoss
 from attsvm.estimator.regression_loss import RegressionLoss
 from attsvm.estimator.regression_report import RegressionReport
 from attsvm.estimator.regression_task import RegressionTask, WeightSum
-from attsvm.estimator.settings import read_settings
+from attsvm.estimator.settings import Settings
 from attsvm.estimator.shared_documentation import document
 from attsvm.estimator.squared_loss import SquaredLoss
 from attsvm.estimator.survival_report import SurvivalReport
-from attsvm.estimator.task import read_weights
 
 
 class LearnedUnit(RegressorMixin):
@@ -59,7 +57,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         f(X) is then the logarithm of a hazard ratio.
     quantile : float
         Of "quantile": 0.5 is the median.
-    {shared parameters}
+    {parameters of SequenceEstimator}
     norm : {"frobenius", "l<p>", "linf"}, optional
         Train in the geometry of this norm, as :class:`attsvm.AttentionClassifier` does.
 
@@ -73,7 +71,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
     target_centre_, target_scale_ : float
         What targets are standardised with: mean and standard deviation, or the quantile and the mean absolute deviation
         from it; 0 and 1 for "cox".
-    {shared attributes}
+    {attributes of SequenceEstimator}
     history_ : dict of str to list
         Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
         and ``validation_score``, which is that of ``score``; and ``effective_low``, ``effective_median`` and
@@ -182,15 +180,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         --------
         attsvm.AttentionRegressor.partial_fit
         """
-        settings = read_settings(self, callback)
-        continues = self.warm_start and hasattr(self, "_state")
-        task, kept, given, after = self._task(X, y, sample_weight, bag, WeightSum(), "warm_start" * continues)
-        if not (task.strata == 0).any():
-            raise ProblemError(f"y: expected some {task.required}, got none")
-        self._weight_sum = after
-        generator = check_random_state(self.random_state)
-        training, held, _ = self._parts(task, kept, given, validation, groups, generator)
-        return self._train(task, training, held, settings, generator, continues=continues)
+        return self._fit(X, y, sample_weight, bag, validation=validation, groups=groups, callback=callback)
 
     def partial_fit(
         self,
@@ -237,16 +227,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         >>> attsvm.AttentionRegressor(random_state=0).partial_fit(bags.train, sums).predict(bags.test).shape
         (20,)
         """
-        settings = read_settings(self)
-        continues = hasattr(self, "_state")
-        bag = self._bag_of_chunk(bag)
-        before = self._weight_sum if continues else WeightSum()
-        task, _, given, after = self._task(X, y, sample_weight, bag, before, "partial_fit" * continues)
-        total = len(given.sequences)
-        total = total if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
-        self._pass(task, total, settings)
-        self._weight_sum = after
-        return self
+        return self._fit_chunk(X, y, sample_weight, bag, num_sequences=num_sequences)
 
     def predict(self, X: Any) -> Any:
         """The output of each sequence, shape (n,): mean, quantile, or for "cox" the logarithm of a hazard ratio.
@@ -273,8 +254,8 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         ProblemError
             If y is such that no pair of times can be compared.
         """
-        predicted, targets, weights = self._compared(X, y, sample_weight)
-        found = self._loss().score(targets, predicted, weights)
+        sequences, targets, weights = self._compared(X, y, sample_weight)
+        found = self._loss().score(targets, self._output(sequences)[:, 0], weights)
         if np.isnan(found):
             raise ProblemError("y: expected some targets that can be compared, got fewer than two, or no event")
         return found
@@ -295,7 +276,8 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         --------
         attsvm.estimator.RegressionReport, attsvm.estimator.SurvivalReport
         """
-        predicted, targets, _ = self._compared(X, y, None)
+        sequences, targets, _ = self._compared(X, y)
+        predicted = self._output(sequences)[:, 0]
         found: RegressionReport | SurvivalReport = self._loss().report(targets, predicted, self.target_centre_)
         return found
 
@@ -327,36 +309,29 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         return self._loss().read(y, given, type(self).__name__)
 
     def _task(
-        self, X: Any, y: Any, sample_weight: Any, bag: str | int | None, before: WeightSum, continues: str
-    ) -> tuple[RegressionTask, np.ndarray, GivenSequences, WeightSum]:
-        """The task, its sequences among all, and the sums with it; ``continues``: by what a fit goes on, if it does."""
-        network = self._network()
+        self, given: GivenSequences, labels: np.ndarray, weights: np.ndarray, before: Any, continues: str, classes: Any
+    ) -> tuple[RegressionTask, WeightSum]:
+        network, loss, kept = self._network(), self._loss(), np.flatnonzero(weights)
         if continues and network != self._state.network:
-            raise ProblemError(f"loss, quantile: expected those of before with {continues}, got {network.loss}")
-        given, targets, sample_weight = self._given(X, y, sample_weight, bag, reset=not continues)
-        weights = read_weights(sample_weight, targets)
-        kept = np.flatnonzero(weights)
-        targets, weights = targets[kept], weights[kept]
+            raise ProblemError(f"loss, quantile: expected those of before with {continues}, got {loss}")
+        labels, weights = labels[kept], weights[kept]
         sequences = self._learned(given, first=not continues)
-        self.bag_ = bag
         if not continues:
-            self.target_centre_, self.target_scale_ = network.loss.unit(targets, weights)
-        after = before.with_weights(weights)
-        labels = self._standardised(targets)
+            self.target_centre_, self.target_scale_ = loss.unit(labels, weights)
+        tally = (before or WeightSum()).with_weights(weights)
         sequences = sequences if len(kept) == len(sequences) else sequences[kept]
-        return RegressionTask(sequences, labels, weights * after.factor, network.loss), kept, given, after
+        return RegressionTask(sequences, self._standardised(labels), weights * tally.factor, loss), tally
+
+    def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:
+        if not (parts.task.strata == 0).any():
+            raise ProblemError(f"y: expected some {parts.task.required}, got none")
+        return super()._train(parts, settings, generator, continues=continues)
 
     def _own_task(self, given: GivenSequences, labels: np.ndarray) -> RegressionTask:
         return RegressionTask(self._mapped(given), self._standardised(labels), np.ones(len(labels)), self._loss())
 
     def _standardised(self, targets: np.ndarray) -> np.ndarray:
         return (targets - self.target_centre_) / self.target_scale_
-
-    def _compared(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Predictions (n,), targets (n,) and weights."""
-        check_is_fitted(self)
-        given, targets, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
-        return self._output(self._mapped(given))[:, 0], targets, weights
 
     def _published(self, model: PromptModel) -> PromptModel:
         head, intercept = (self.target_scale_ * array for array in (model.head, model.intercept))

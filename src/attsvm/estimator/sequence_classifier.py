@@ -7,21 +7,18 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.callers import warn_caller
-from attsvm._utils.checks import check_integer
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
-from attsvm.estimator.base import SequenceEstimator
+from attsvm.estimator.base import FitParts, SequenceEstimator
 from attsvm.estimator.ensemble import Ensemble, fit_ensemble, wants_ensemble
 from attsvm.estimator.fitting import FitState
 from attsvm.estimator.inputs import GivenSequences
 from attsvm.estimator.network import ClassNetwork
 from attsvm.estimator.report import ClassificationReport
-from attsvm.estimator.settings import read_settings
+from attsvm.estimator.settings import Settings
 from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numbered, read_labels, read_task
 
 NEARLY_CHANCE = 0.9
@@ -38,7 +35,36 @@ class LearnedClasses(ClassifierMixin):
 
 @dataclass(eq=False, repr=False)
 class SequenceClassifier(LearnedClasses, SequenceEstimator):
-    """An estimator whose labels are classes."""
+    """An estimator whose labels are classes.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights of the classes in the loss.
+    positive : label, or tuple of a label and the other one, optional
+        {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number
+        the positive one has.
+    ensemble : {{"auto"}} or bool
+        Add ridge regressions on pooled features of the tokens to the output: {members}. A landmark is one of at most
+        300 training tokens, and similarities are exp(−γ‖x − z‖²) for six rates γ. The strength of each penalty, and the
+        weights of these members, are those that predict left-out training sequences best. The output is their weighted
+        sum plus that of {network}, scaled down to a root mean square of at most 0.5. By default a fit has an ensemble
+        where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend to: with
+        at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in all,
+        each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit`` ends it. Fitted weights,
+        attention, selected tokens and Att-SVMs are those of {network} alone; outputs, probabilities,
+        ``instance_scores`` and ``contributions`` are those of the ensemble. Landmarks are part of the fitted
+        classifier, and of its files.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (C,)
+        Sorted.
+    positive_ : label or None
+        The positive one of two classes; None if it is not known, and for more classes.
+    ensemble_ : Ensemble or None
+        The members beside the network, their weights, and how well they predict left-out sequences.
+    """
 
     _: KW_ONLY
     class_weight: Any = None
@@ -51,7 +77,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
 
     @abstractmethod
     def _token_parts(self, sequences: Sequences) -> np.ndarray:
-        """Parts of the tokens in the outputs of the network, (N, C)."""
+        """FitParts of the tokens in the outputs of the network, (N, C)."""
 
     @reports("training")
     def fit(
@@ -111,28 +137,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         --------
         attsvm.AttentionClassifier.partial_fit
         """
-        settings = read_settings(self, callback)
-        continues = self.warm_start and hasattr(self, "_state")
-        given, labels, weights = self._given(X, y, sample_weight, bag, reset=not continues)
-        classes = np.unique(labels)
-        positive = self._find_positive(classes)
-        if continues and not np.array_equal(classes, self.classes_):
-            raise ProblemError(f"y: expected classes {shown(self.classes_)} with warm_start, got {shown(classes)}")
-        if continues and positive != self.positive_:
-            raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
-        self.bag_, self.classes_, self.positive_ = bag, classes, positive
-        sequences = self._learned(given, first=not continues)
-        task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
-        kept = np.arange(len(labels)) if weights is None else np.flatnonzero(np.asarray(weights))
-        generator = check_random_state(self.random_state)
-        training, held, owners = self._parts(task, kept, given, validation, groups, generator)
-        few = held is None and self.early_stopping and not self.warm_start
-        wanted = wants_ensemble(self.ensemble, task, owners, by_default=few)
-        self._train(task, training, held, settings, generator, continues=continues)
-        if wanted:
-            outputs, coordinates = self._output(task.sequences), self._state.coordinates
-            self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)
-        return self
+        return self._fit(X, y, sample_weight, bag, validation=validation, groups=groups, callback=callback)
 
     def partial_fit(
         self,
@@ -183,22 +188,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         >>> classifier.partial_fit(bags.train, bags.train_labels, classes=[0, 1]).classes_
         array([0, 1])
         """
-        settings = read_settings(self)
-        first = not hasattr(self, "_state")
-        bag = self._bag_of_chunk(bag)
-        given, labels, weights = self._given(X, y, sample_weight, bag, reset=first)
-        if first:
-            found = np.unique(labels if classes is None else classes)
-            self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(np.unique(classes))}")
-        total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
-        before = Tally.empty(self._order) if first else self._tally
-        sequences = self._learned(given, first=first)
-        task, tally = read_task(sequences, labels, weights, self.class_weight, before)
-        self._pass(task, total, settings)
-        self._tally = tally
-        return self
+        return self._fit_chunk(X, y, sample_weight, bag, num_sequences=num_sequences, classes=classes)
 
     def decision_function(self, X: Any) -> Any:
         """Outputs f(X).
@@ -245,10 +235,8 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         X, y, sample_weight
             As for :meth:`fit`.
         """
-        check_is_fitted(self)
-        given, labels, weights = self._given(X, y, sample_weight, self._bag(X), reset=False)
-        decision = self._decision(self._mapped(given))
-        return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
+        sequences, labels, weights = self._compared(X, y, sample_weight)
+        return float(accuracy_score(labels, self._named(self._decision(sequences)), sample_weight=weights))
 
     def report(self, X: Any, y: Any = None) -> ClassificationReport:
         """How well the classes are predicted: confusion matrix, precision and recall, beside the largest class.
@@ -266,11 +254,10 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         --------
         attsvm.estimator.ClassificationReport
         """
-        check_is_fitted(self)
-        given, labels, _ = self._given(X, y, None, self._bag(X), reset=False)
+        sequences, labels, _ = self._compared(X, y)
         numbered(self.classes_, labels)
         largest = self._order[np.argmax(self._tally.counts)]
-        decision = self._decision(self._mapped(given))
+        decision = self._decision(sequences)
         scores = decision[:, 0] if decision.shape[1] == 1 else self._network().probability(decision)
         return ClassificationReport.of(self.classes_, labels, self._named(decision), scores, largest)
 
@@ -368,6 +355,34 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     def _read_labels(self, y: Any, given: GivenSequences) -> np.ndarray:
         y = y if y is None else given.align("y", y)
         return read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
+
+    def _task(
+        self, given: GivenSequences, labels: np.ndarray, weights: np.ndarray, before: Any, continues: str, classes: Any
+    ) -> tuple[ClassificationTask, Tally]:
+        found = np.unique(labels if classes is None else classes)
+        if continues != "partial_fit":
+            positive = self._find_positive(found)
+            if continues and not np.array_equal(found, self.classes_):
+                raise ProblemError(f"y: expected classes {shown(self.classes_)} with warm_start, got {shown(found)}")
+            if continues and positive != self.positive_:
+                expected = f"{self.positive_!r} with warm_start, as before"
+                raise ProblemError(f"positive: expected {expected}, got {positive!r}")
+            self.classes_, self.positive_ = found, positive
+        elif classes is not None and not np.array_equal(found, self.classes_):
+            raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(found)}")
+        sequences = self._learned(given, first=not continues)
+        return read_task(sequences, labels, weights, self.class_weight, before or Tally.empty(self._order))
+
+    def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:
+        task, owners = parts.task, parts.owners
+        assert isinstance(task, ClassificationTask)
+        few = parts.held_out is None and self.early_stopping and not self.warm_start
+        wanted = wants_ensemble(self.ensemble, task, owners, by_default=few)
+        super()._train(parts, settings, generator, continues=continues)
+        if wanted:
+            outputs, coordinates = self._output(task.sequences), self._state.coordinates
+            self.ensemble_ = fit_ensemble(self._network(), outputs, task, owners, coordinates, generator)
+        return self
 
     def _own_task(self, given: GivenSequences, labels: np.ndarray) -> ClassificationTask:
         numbers = numbered(self._order, labels)

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.metrics import r2_score
 
 from attsvm.estimator.regression_loss import RegressionLoss
-from attsvm.estimator.regression_report import RegressionReport
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,3 @@ class SquaredLoss(RegressionLoss):
     def score(self, targets: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> float:
         """R²."""
         return float(r2_score(targets, predicted, sample_weight=weights)) if len(targets) > 1 else np.nan
-
-    def report(self, targets: np.ndarray, predicted: np.ndarray, constant: float) -> RegressionReport:
-        """Errors beside those of the mean."""
-        return RegressionReport.of(targets, predicted, constant)

@@ -35,14 +35,14 @@ class SequenceTask(ABC):
         """Number of outputs of the network."""
 
     @property
-    @abstractmethod
     def targets(self) -> np.ndarray:
         """Labels (n,) for the loss."""
+        return self.labels
 
     @property
-    @abstractmethod
     def strata(self) -> np.ndarray:
         """Numbers (n,) from 0 on, of which validation gets a share each."""
+        return self.labels
 
     @property
     @abstractmethod
@@ -60,20 +60,12 @@ class ClassificationTask(SequenceTask):
 
     num_classes: int
 
-    @property
-    def required(self) -> str:
-        """Every class."""
-        return "sequences of each class"
+    required = "sequences of each class"
 
     @property
     def num_outputs(self) -> int:
         """One for two classes, otherwise one for each."""
         return self.num_classes if self.num_classes > 2 else 1
-
-    @property
-    def strata(self) -> np.ndarray:
-        """The classes."""
-        return self.labels
 
     @property
     def num_required(self) -> int:
@@ -137,10 +129,7 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = Fals
 
     Raises ProblemError, ValueError if there are none, their number does not fit, or they are not class labels.
     """
-    if y is None:
-        # the wording that scikit-learn tests for
-        raise ProblemError(f"{estimator} requires y to be passed, but the target y is None")
-    labels = np.asarray(column_or_1d(y, warn=True))
+    labels = np.asarray(column_or_1d(required(y, estimator), warn=True))
     if labels.dtype == object and not all(isinstance(label, str) for label in labels):
         found = ", ".join(sorted({type(label).__name__ for label in labels}))
         # scikit-learn tests for the first three words
@@ -149,24 +138,37 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = Fals
         without = np.flatnonzero(~np.isfinite(labels))[0]
         raise ProblemError(f"y: expected a label for each sequence, got {labels[without]} for sequence {without}")
     check_classification_targets(labels)
+    return one_for_each(labels, "labels", num_sequences, is_rows)
+
+
+def required(y: Any, estimator: str) -> Any:
+    """The labels; raises ProblemError if there are none."""
+    if y is None:
+        # the wording that scikit-learn tests for
+        raise ProblemError(f"{estimator} requires y to be passed, but the target y is None")
+    return y
+
+
+def one_for_each(labels: np.ndarray, called: str, num_sequences: int, is_rows: bool) -> np.ndarray:
+    """The labels (n,); raises ProblemError if there is not one for each sequence."""
     if len(labels) != num_sequences:
         hint = "; rows are sequences of one token: name the bags of a table in bag=, or give a list of arrays" * is_rows
-        raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}{hint}")
+        raise ProblemError(f"y: expected {num_sequences} {called}, one for each sequence, got {len(labels)}{hint}")
     return labels
 
 
 def read_task(
-    sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any, before: Tally
+    sequences: Sequences, labels: np.ndarray, weights: np.ndarray, class_weight: Any, before: Tally
 ) -> tuple[ClassificationTask, Tally]:
     """Sequences, class numbers and weights, without sequences of weight 0; and the tally with these sequences.
 
-    Raises ProblemError if there is only one class, a label is none of the classes, or all weights are zero.
+    Raises ProblemError if there is only one class, a label is none of the classes, or the weights of the classes do not
+    fit.
     """
     classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({shown(classes)})")
     numbers = numbered(classes, labels)
-    weights = read_weights(sample_weight, labels)
     task = ClassificationTask(sequences, numbers, weights, len(classes))
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)

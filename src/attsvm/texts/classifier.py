@@ -16,7 +16,7 @@ from attsvm._utils.checks import check_choice, check_seed
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
-from attsvm.estimator import AttentionClassifier, ClassificationReport, Predictions, Saveable, read_labels
+from attsvm.estimator import AttentionClassifier, ClassificationReport, Predictions, Saveable, read_labels, read_weights
 from attsvm.optimizers import optimizer_options
 from attsvm.texts.contributions import TextContributions
 from attsvm.texts.encoding import EncodedTexts, encode, learn_encoder, read
@@ -136,7 +136,15 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
     device: str | None = None
 
     @reports("training")
-    def fit(self, X: Any, y: Any = None, *, callback: Callback | None = None, progress: bool = False) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        callback: Callback | None = None,
+        progress: bool = False,
+    ) -> Self:
         """Learn words, attention and n-grams from labelled texts.
 
         Parameters
@@ -145,6 +153,11 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
             Or what :meth:`learn_encoder` returned for them.
         y : array, shape (n,)
             At least two different labels.
+        sample_weight : array, shape (n,), optional
+            Weights in the losses of attention and of n-grams, and in those of held-out texts. They are divided by their
+            mean, so their scale does not matter, and the penalties depend on the number of texts. They do not change
+            which words are known, word vectors and the frequencies of TF-IDF. A text of weight 0 is left out, as if it
+            were not given, except from what :meth:`learn_encoder` has learned before.
         callback : callable, optional
             Called with a :class:`attsvm.Progress` every 25 steps of each training. True stops that training.
         progress : bool
@@ -163,9 +176,15 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         """
         seed = self._seed()
         classifier = self._attention_classifier(seed)
-        encoded = X if isinstance(X, EncodedTexts) else self.learn_encoder(X)
-        labels = read_labels(y, len(encoded), type(self).__name__)
-        fitted = fit_parts(self.parts, classifier, encoded, labels, self.min_documents, seed, callback)
+        texts = X if isinstance(X, EncodedTexts) else read(X)
+        labels = read_labels(y, len(texts), type(self).__name__)
+        weights = read_weights(sample_weight, labels)
+        if not weights.all():
+            kept = np.flatnonzero(weights)
+            texts = texts[kept] if isinstance(texts, EncodedTexts) else tuple(texts[row] for row in kept)
+            labels, weights = labels[kept], weights[kept]
+        encoded = texts if isinstance(texts, EncodedTexts) else self.learn_encoder(texts)
+        fitted = fit_parts(self.parts, classifier, encoded, labels, weights, self.min_documents, seed, callback)
         self.encoder_, self.classes_ = encoded.encoder, fitted.attention.classes_
         self.attention_, self.ngrams_, self.choice_ = fitted.attention, fitted.ngrams, fitted.choice
         self._largest = self.classes_[np.unique(labels, return_counts=True)[1].argmax()]
@@ -187,16 +206,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         """
         seed = self._seed()
         self._attention_classifier(seed)  # wrong parameters are named before the work
-        return learn_encoder(
-            read(X),
-            dim=self.dim,
-            min_documents=self.min_documents,
-            max_length=self.max_length,
-            tokenizer=self.tokenizer,
-            embed=self.embed,
-            seed=seed,
-            device=self.device,
-        )
+        return learn_encoder(read(X), self, seed)
 
     def encode(self, X: Any) -> EncodedTexts:
         """Encode texts with the words of the fit.

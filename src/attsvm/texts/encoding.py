@@ -1,7 +1,6 @@
 """Texts as sequences of tokens, by word vectors or by a transformer."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.texts.states import States, load_states
 from attsvm.texts.tokenizers import find_tokenizer, split_words, warn_of_unspaced
-from attsvm.texts.words import MAX_LENGTH, WordVectors, learn_word_vectors
+from attsvm.texts.words import WordVectors, learn_word_vectors
 
 Encoder = WordVectors | States
 """An encoder turns texts into sequences of tokens."""
@@ -32,6 +31,13 @@ class EncodedTexts:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __getitem__(self, rows: Int[np.ndarray, " m"]) -> "EncodedTexts":
+        """Some of the texts."""
+        of_texts = np.split(self.words, self.sequences.offsets[1:-1])
+        words = np.concatenate([of_texts[row] for row in rows])
+        texts, documents = tuple(self.texts[row] for row in rows), [self.documents[row] for row in rows]
+        return EncodedTexts(texts, documents, self.sequences[rows], words, self.encoder)
 
 
 def read(X: Any) -> tuple[str, ...]:
@@ -60,35 +66,23 @@ def read(X: Any) -> tuple[str, ...]:
     return tuple(str(text).encode("utf-8", "replace").decode("utf-8") for text in X)
 
 
-def learn_encoder(
-    texts: Sequence[str],
-    *,
-    dim: int,
-    min_documents: int,
-    max_length: int = MAX_LENGTH,
-    tokenizer: str | Callable[[str], Sequence[str]] | None = None,
-    embed: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-    device: str | None = None,
-) -> EncodedTexts:
+def learn_encoder(texts: Sequence[str], classifier: Any, seed: int) -> EncodedTexts:
     """Learn word vectors from texts, or load a transformer, and encode the texts with it.
 
-    ``dim``, ``min_documents``, ``max_length``, ``seed``: see :func:`attsvm.texts.words.learn_word_vectors`.
-    ``tokenizer``: see :func:`attsvm.texts.tokenizers.find_tokenizer`. ``embed``, ``device``: see
-    :func:`attsvm.texts.states.load_states`.
+    ``classifier``: a :class:`attsvm.TextClassifier`, whose parameters say how. ``seed``: of the word vectors.
 
-    Raises ProblemError if the vocabulary is too small, or an argument is out of range.
+    Raises ProblemError if the vocabulary is too small, or a parameter is out of range.
     """
-    if embed is not None:
-        if tokenizer is not None:
-            raise ProblemError(f"tokenizer: expected none with embed, which has its own, got {tokenizer!r}")
-        return encode(texts, load_states(embed, max_length, device))
-    splitter = find_tokenizer(tokenizer)
-    documents = split_words(texts, splitter)
-    warn_of_unspaced(documents, splitter)
-    vectors = learn_word_vectors(
-        documents, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed, tokenizer=splitter
-    )
+    if classifier.embed is not None:
+        if classifier.tokenizer is not None:
+            got = repr(classifier.tokenizer)
+            raise ProblemError(f"tokenizer: expected none with embed, which has its own, got {got}")
+        return encode(texts, load_states(classifier.embed, classifier.max_length, classifier.device))
+    tokenizer = find_tokenizer(classifier.tokenizer)
+    documents = split_words(texts, tokenizer)
+    warn_of_unspaced(documents, tokenizer)
+    sizes = {name: getattr(classifier, name) for name in ("dim", "min_documents", "max_length")}
+    vectors = learn_word_vectors(documents, **sizes, seed=seed, tokenizer=tokenizer)
     return EncodedTexts(tuple(texts), documents, *vectors.encode(documents), vectors)
 
 

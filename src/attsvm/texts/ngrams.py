@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+
+from attsvm.texts.combination import TextLabels
 
 
 def words_and_pairs(words: Sequence[str]) -> list[str]:
@@ -67,11 +69,11 @@ class NgramModel:
         return tuple(self.features.terms[i] for i in row.indices), (self.coef[:, row.indices] * row.data).T
 
 
-def regression(matrix: Any, numbers: Int[np.ndarray, " n"], C: float) -> LogisticRegression:
-    """Fit logistic regression on the features of texts with class numbers."""
+def regression(matrix: Any, labels: TextLabels, C: float) -> LogisticRegression:
+    """Fit logistic regression on the features of texts."""
     # of two classes; it is several times faster than lbfgs on sparse features
-    binary = {"solver": "liblinear", "intercept_scaling": 10.0} if numbers.max() == 1 else {}
-    return LogisticRegression(C=C, max_iter=1000, **binary).fit(matrix, numbers)
+    binary = {"solver": "liblinear", "intercept_scaling": 10.0} if labels.numbers.max() == 1 else {}
+    return LogisticRegression(C=C, max_iter=1000, **binary).fit(matrix, labels.numbers, labels.weights)
 
 
 def outputs(model: LogisticRegression, matrix: Any) -> Float[np.ndarray, "n R"]:

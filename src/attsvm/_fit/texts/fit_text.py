@@ -1,8 +1,7 @@
 """The application on texts: a classifier of texts, the baseline of the mean token, and what it attends to."""
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +18,7 @@ from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
-from attsvm.texts import MAX_LENGTH, EncodedTexts, TextClassifier
+from attsvm.texts import EncodedTexts, TextClassifier
 
 MARGIN_SAMPLE = 50
 """Number of training texts whose Att-SVM is solved. Every word that is not selected is a constraint."""
@@ -34,25 +33,14 @@ def fit_text(
     *,
     test_fraction: float = 0.25,
     seed: int = 0,
-    parts: str = "auto",
-    dim: int = 200,
-    min_documents: int = 5,
-    max_length: int = MAX_LENGTH,
-    tokenizer: str | Callable[[str], Sequence[str]] | None = None,
-    embed: str | os.PathLike[str] | None = None,
-    optimizer: str | None = None,
-    p: float | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    device: str | None = None,
     callback: Callback | None = None,
+    **parameters: Any,
 ) -> TextFit:
     """Fit a :class:`attsvm.TextClassifier`, and evaluate it on test texts.
 
     ``texts``: to train on. ``test``: test texts, with labels among those of ``texts``; without them ``test_fraction``,
     in (0, 1), of each class is set apart. ``seed``: of the split and of the classifier. ``callback``: as for
-    :meth:`attsvm.TextClassifier.fit`. The other arguments are parameters of the classifier; without ``max_steps`` its
-    default.
+    :meth:`attsvm.TextClassifier.fit`. ``parameters``: of the classifier; one that is None has its default.
 
     Raises ProblemError if a test label is not among the training labels, the vocabulary is too small, or an argument is
     out of range.
@@ -60,21 +48,7 @@ def fit_text(
     clock = _Clock()
     check_seed(seed)
     check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
-    classifier = TextClassifier(
-        parts,
-        tokenizer=tokenizer,
-        embed=embed,
-        dim=dim,
-        min_documents=min_documents,
-        max_length=max_length,
-        optimizer=optimizer,
-        p=p,
-        learning_rate=learning_rate,
-        random_state=seed,
-        device=device,
-    )
-    if max_steps is not None:
-        classifier.set_params(max_steps=max_steps)
+    classifier = TextClassifier(random_state=seed, **{name: x for name, x in parameters.items() if x is not None})
     if test is None:
         rows, held_out = split_texts(texts, test_fraction, seed)
         texts, test = texts[rows], texts[held_out]

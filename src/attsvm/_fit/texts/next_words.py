@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int
+from scipy.special import softmax
 
 from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, texts_hash
 from attsvm._utils.checks import check_integer, check_number, check_seed
@@ -212,7 +213,7 @@ def _last_word(
     solution = solve_svm(graph.problem(vectors), graph.selected)
     finite = graph.finite_minimiser(vectors)
     scores, loss = trainer(graph)
-    attention = [_softmax(scores[context]) for context in contexts]
+    attention = [softmax(scores[context]) for context in contexts]
     predicted: list[np.ndarray] = []
     ordered = np.zeros(len(contexts), bool)
     if contexts and np.isfinite(solution.direction).all():
@@ -280,12 +281,6 @@ def _descend(
     start = jnp.zeros(vectors.shape[1], vectors.dtype)
     prompt, _ = jax.lax.fori_loop(0, steps, step, (start, optimizer.init(start)))
     return prompt, loss(prompt)
-
-
-def _softmax(logits: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    shares: np.ndarray = np.exp(logits - logits.max())
-    shares /= shares.sum()
-    return shares
 
 
 def _each(choose: Callable[..., int], *rows: list[np.ndarray]) -> Int[np.ndarray, " n"]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._fit.splits import split_classes
 from attsvm._fit.texts.readers import COLUMN_HINT, READERS, Row, TextFormat, ending_of, find_files
 from attsvm._utils.checks import check_number, check_seed
 from attsvm.errors import ProblemError
@@ -127,18 +128,13 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
     """
     check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
     check_seed(seed)
-    generator = np.random.default_rng(seed)
-    drawn = []
-    for label in texts.classes:
-        of_class = generator.permutation(np.flatnonzero(texts.labels == label))
-        drawn.append(of_class[: min(round(test_fraction * len(of_class)), len(of_class) - 1)])
-    test = np.sort(np.concatenate(drawn))
+    train, test = split_classes(texts.labels, texts.classes, test_fraction, seed, left=1)
     if not len(test):
         raise ProblemError(
             f"{texts.source}: expected enough texts to set apart {test_fraction:g} of each label for testing, got "
             f"{len(texts)} texts of {len(texts.classes)} labels"
         )
-    return np.setdiff1d(np.arange(len(texts)), test), test
+    return train, test
 
 
 def _texts_of(folders: list[Path], form: TextFormat) -> Iterator[Row]:

@@ -1,8 +1,7 @@
-"""Labelled problems, and their parts for training and testing."""
+"""Labels of two classes, and the problems that have them."""
 
 import numpy as np
 
-from attsvm._utils.checks import check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -51,37 +50,3 @@ def label_names(classes: np.ndarray | None) -> tuple[str, str] | None:
         return None
     negative, positive = (str(label) if classes.dtype.kind in "Ub" else f"{label:.12g}" for label in classes)
     return positive, negative
-
-
-def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Split the sequences into a training part and a test part, with the same proportion of each class.
-
-    A sequence with several queries counts for the class of its first unmasked query.
-
-    ``problem``: with labels ±1 and no batch axes. ``test_fraction``: in [0, 1). With 0 the test part is empty.
-
-    Returns indices of the sequences in ascending order; together they are all sequences, each once. Raises ProblemError
-    if the fraction is out of range, or the training part would have no sequence of a class.
-    """
-    check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda x: 0 <= x < 1)
-    check_seed(seed)
-    labels = problem.labels
-    if labels is None:
-        raise ProblemError("problem: expected labels to split by, got none")
-    if problem.has_query_axis:
-        first = np.argmax(problem.canonical.active, axis=-1)
-        labels = np.take_along_axis(labels, first[:, None], axis=-1)[:, 0]
-    generator = np.random.default_rng(seed)
-    test: list[np.ndarray] = []
-    for label in np.unique(labels):
-        of_class = generator.permutation(np.flatnonzero(labels == label))
-        test.append(of_class[: round(test_fraction * len(of_class))])
-    chosen = np.sort(np.concatenate(test))
-    train = np.setdiff1d(np.arange(problem.num_sequences), chosen)
-    assert problem.labels is not None
-    for label in (-1, 1):
-        if not (problem.labels[train] == label).any():
-            raise ProblemError(
-                f"labels: expected both classes among the training sequences, got none with label {label:+d}"
-            )
-    return train, chosen
