@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attsvm._utils.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.problem import check_is_problem
@@ -70,8 +69,8 @@ def check_run(run: Any, name: str = "run", others: str = "") -> None:
         raise ProblemError(f"{name}: expected a Run{others}, got {type(run).__name__}")
 
 
-def small_figure(shown: Displayed) -> str:
-    """Return the plot of an object as a small SVG element."""
+def small_figure(shown: Any) -> str:
+    """Return the plot of a problem or result as a small SVG element."""
     with style.applied():
         figure = Figure(figsize=(style.WIDTH, 2.2))
         shown.plot(ax=figure.subplots())

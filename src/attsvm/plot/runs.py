@@ -199,7 +199,7 @@ def _history(run: Run, name: str, target: Any) -> np.ndarray:
             )
         solution = predict_direction(target, run).solution
         margins = [margin(target, weights, run.selected, solution.norm) for weights in run.history["weights"]]
-        return np.asarray(margins) * np.asarray(solution.value)
+        return np.asarray(np.array(margins) * np.asarray(solution.value))
     target = predict_direction(target, run) if isinstance(target, Problem) else target
     direction = weights_of(target, "target", "a Problem, a Prediction, a Solution, a Run or an array of numbers")
     weights = run.history["weights"]
