@@ -240,10 +240,11 @@ def _difference(part: Layer, call: AttentionCall, head: int) -> float:
         theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
     elif call.mixed is not None and call.is_compared:
         given, outputs = call.mixed
-        asks, at, rows = (one[: len(given)] for one in (asks, at, rows))
+        n = len(given)
+        asks, at, rows = asks[:n], at[:n], rows[:n]
         values = as_array(given[:, head * given.shape[1] // part.num_heads])
         theirs = np.take_along_axis(as_array(outputs[:, head]), at, axis=1)
-        size = np.abs(values[part.there[: len(given)]]).max(initial=0.0)
+        size = np.abs(values[part.there[:n]]).max(initial=0.0)
         rows, theirs = ((rows @ values) / size, theirs / size) if size else (rows[..., :0], theirs[..., :0])
     else:
         return np.nan

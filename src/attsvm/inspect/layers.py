@@ -252,7 +252,11 @@ def _unread(model: nn.Module, found: list[AttentionLayer]) -> dict[str, nn.Modul
     unread = {}
     for name, module in model.named_modules():
         kind = type(module).__name__.lower()
-        named = "attention" in kind and not kind.endswith("bias") and next(module.parameters(), None) is not None
+        named = (
+            "attention" in kind
+            and not kind.endswith(("bias", "output"))
+            and next(module.parameters(), None) is not None
+        )
         if named and not any(id(part) in known for part in module.modules()):
             unread[name or type(module).__name__] = module
     return unread
