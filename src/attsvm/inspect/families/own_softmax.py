@@ -10,7 +10,7 @@ from attsvm.inspect.families.base import FAMILIES, Family
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.transformers import Transformers
 
-FUNCTIONS = {"softmax", "Softmax", "XSoftmax", "multi_head_attention_forward", "scaled_dot_product_attention"}
+FUNCTIONS = {"softmax", "Softmax", "multi_head_attention_forward", "scaled_dot_product_attention"}
 """Names in the code of a module that computes its softmax itself."""
 
 CALLS_A_FUNCTION = Transformers()
