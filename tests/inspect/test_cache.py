@@ -111,9 +111,11 @@ WITH_PATTERN = {  # what a cache does not hold
 def test_a_cache_with_the_attention_of_its_model_is_compared_with_it(case, by_name):
     model, batch = spread_out(CASES[case][0]()), words()
     model.set_attn_implementation("eager")
+    with torch.no_grad():
+        patterns = model(**batch, output_attentions=True).attentions
     entries = {}
-    for number, call in enumerate(kept(model, batch)):
-        parts = (call.query.transpose(1, 2), call.key.transpose(1, 2), call.own) if by_name else (*call[:2], call.own)
+    for number, (call, pattern) in enumerate(zip(kept(model, batch), patterns, strict=True)):
+        parts = (call.query.transpose(1, 2), call.key.transpose(1, 2), pattern) if by_name else (*call[:2], pattern)
         entries |= (
             {name.format(number): part for name, part in zip(HOOKS, parts, strict=True)} if by_name else {number: parts}
         )

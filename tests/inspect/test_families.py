@@ -160,15 +160,30 @@ def test_weights_in_half_precision(case):
     assert (inspection.source.layers[0].recipe is None) == (case in WITHOUT_WEIGHTS)
 
 
-def test_every_layer_is_read_or_the_model_is_refused():
+class TwoModels(nn.Module):
+    """Two models of the same words, the second one only on request."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, both=True, **batch):
+        return self.first(**batch), self.second(**batch) if both else None
+
+
+def test_every_layer_that_runs_is_read_or_the_model_is_refused():
     """Attention that is neither read nor part of what is read, and a module that runs for several layers."""
-    model = nn.ModuleDict({"read": bert(), "other": like_bert("Yoso")})
-    refused(
-        r"expected attention of a known family \(ALBERT, .*\), got YosoAttention, YosoSelfAttention in ModuleDict",
-        model,
-        words(),
-    )
+    model = TwoModels(bert(), like_bert("Yoso"))
+    unread = r"expected attention of a known family \(ALBERT, .*\), got YosoAttention, YosoSelfAttention; family= can"
+    refused(unread, model, words())
+    refused(unread, like_bert("Yoso"), words())
     assert len(attention_layers(model, "BERT")) == 2
+    found = attsvm.inspect.inspect(model, words() | {"both": False}, margins=False)
+    assert found.layer_names[:2] == [f"first.encoder.layer.{k}.attention.self" for k in range(2)]
+    assert found.not_run == found.layer_names[2:]
+    assert all(name.startswith("second.") for name in found.not_run)
+    alone = attsvm.inspect.inspect(model.first, words(), margins=False)
+    assert (found.selected == alone.selected).all()
     model = bert()
     model.encoder.layer[1] = model.encoder.layer[0]
     refused("expected one call of .*attention.self in a pass, got more", model, words())

@@ -15,7 +15,7 @@ from attsvm._utils.files import reason
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
-from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading, refuse_unread
 from attsvm.inspect.model_calls import (
     Uncompiled,
     call_model,
@@ -146,6 +146,7 @@ def _run(
             ):
                 call_model(model, piece)
             if number == 0:
+                refuse_unread(layer for layer in (*recorded, *others) if layer.name in now)
                 have_run |= now
                 idle = set(left)
             elif left != idle:
@@ -239,9 +240,11 @@ def _difference(part: Layer, call: AttentionCall, head: int) -> float:
         theirs = np.take_along_axis(as_array(call.own[:, head]), at, axis=1)
     elif call.mixed is not None and call.is_compared:
         given, outputs = call.mixed
+        n = len(given)
+        asks, at, rows = asks[:n], at[:n], rows[:n]
         values = as_array(given[:, head * given.shape[1] // part.num_heads])
         theirs = np.take_along_axis(as_array(outputs[:, head]), at, axis=1)
-        size = np.abs(values[part.there]).max(initial=0.0)
+        size = np.abs(values[part.there[:n]]).max(initial=0.0)
         rows, theirs = ((rows @ values) / size, theirs / size) if size else (rows[..., :0], theirs[..., :0])
     else:
         return np.nan

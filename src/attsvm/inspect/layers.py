@@ -63,7 +63,8 @@ class AttentionLayer:
         found, self.unknown = None, ""
         try:
             with torch.no_grad():
-                found = find_recipe(call, Sources(self.family.linears(self.module), norms, tokens, rotation))
+                sources = Sources(self.family.linears(self.module), norms, tokens, rotation)
+                found = find_recipe(call, sources, self.recipe)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # weights of other kinds, as quantised ones
@@ -182,10 +183,10 @@ def reading(
 def attention_layers(model: nn.Module, family: str | Family | type[Family] | None = None) -> list[AttentionLayer]:
     """The attention layers of a model, in the order of its modules.
 
-    ``family``: how they are read; by default every family of :data:`FAMILIES` is tried.
+    ``family``: how they are read; by default every family of :data:`FAMILIES` is tried, and attention of other kinds
+    is :class:`Unread`, behind the others.
 
-    Raises ProblemError if there is no such family, the model has no layer of it, or without a family the model has
-    attention of another kind as well.
+    Raises ProblemError if there is no such family, or the model has no layer of it.
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
@@ -202,31 +203,60 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
                 of_run = name if run is None else f"{name} (run {run})"
                 layer = AttentionLayer(of_run, module, one, class_token and pictures, run=run)
                 found.append(layer)
-    unread = sorted({type(module).__name__ for module in _unread(model, found)})
+    others = _unread(model, found)
+    unread = sorted({type(module).__name__ for module in others.values()})
     if family is not None and not found:
         has = f"; it has {', '.join(unread)}" if unread else ""
         wanted = repr(families[0]) if isinstance(families[0], Layout) else families[0]
         raise ProblemError(f"family: {type(model).__name__} has no attention layer that {wanted} matches{has}")
-    known = ", ".join(FAMILIES.names())
-    if unread and family is None:
+    if not found and not unread:
         raise ProblemError(
-            f"model: expected attention of a known family ({known}), got {', '.join(unread)} in {type(model).__name__};"
-            " family= can read it, or leave it out"
-        )
-    if not found:
-        raise ProblemError(
-            f"model: {type(model).__name__} has no attention layer of a known family ({known});"
+            f"model: {type(model).__name__} has no attention layer of a known family ({', '.join(FAMILIES.names())});"
             " family=attsvm.inspect.Layout(...) names modules of your own"
         )
-    return found
+    left = [] if family is not None else [AttentionLayer(name, one, Unread()) for name, one in others.items()]
+    if not found:
+        refuse_unread(left)
+    return found + left
 
 
-def _unread(model: nn.Module, found: list[AttentionLayer]) -> Iterator[nn.Module]:
+class Unread(Family):
+    """Attention that no family reads, of a model that has other attention as well: it must not run."""
+
+    name = "unread"
+
+    def matches(self, name: str, module: nn.Module) -> bool:
+        """Whether a module is of this family: none is."""
+        return False
+
+
+def refuse_unread(layers: Iterable[AttentionLayer]) -> None:
+    """Raise ProblemError if one of some layers, which have run, is not read."""
+    unread = sorted({type(layer.module).__name__ for layer in layers if isinstance(layer.family, Unread)})
+    if unread:
+        raise ProblemError(
+            f"model: expected attention of a known family ({', '.join(FAMILIES.names())}), got {', '.join(unread)};"
+            " family= can read it, or leave it out"
+        )
+
+
+def _unread(model: nn.Module, found: list[AttentionLayer]) -> dict[str, nn.Module]:
     """The modules that are called attention, are not read, and neither contain nor belong to one that is read."""
-    read = {id(part) for layer in found for part in layer.module.modules()}
-    for module in model.modules():
-        named = "attention" in type(module).__name__.lower() and next(module.parameters(), None) is not None
-        # linear attention has no softmax; hybrid models of transformers name the kind of such a layer
-        linear = any(getattr(part, "layer_type", None) == "linear_attention" for part in module.modules())
-        if named and not linear and not any(id(part) in read for part in module.modules()):
-            yield module
+    # linear attention has no softmax; hybrid models of transformers name the kind of such a layer
+    linear = [
+        one
+        for one in model.modules()
+        if "linear_attention" in (getattr(one, "layer_type", None), getattr(one, "block_type", None))
+    ]
+    known = {id(part) for one in (*linear, *(layer.module for layer in found)) for part in one.modules()}
+    unread = {}
+    for name, module in model.named_modules():
+        kind = type(module).__name__.lower()
+        named = (
+            "attention" in kind
+            and not kind.endswith(("bias", "output"))
+            and next(module.parameters(), None) is not None
+        )
+        if named and not any(id(part) in known for part in module.modules()):
+            unread[name or type(module).__name__] = module
+    return unread

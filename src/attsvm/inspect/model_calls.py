@@ -43,7 +43,10 @@ def chunks(batch: Any) -> Iterator[Any]:
         yield batch
         return
     tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
-    if any(len(value) not in (1, len(first)) for value in tensors):  # as several pictures of each text
+    # several pictures of each text, or the patches of all pictures in one row
+    if any(len(value) not in (1, len(first)) for value in tensors) or any(
+        "grid" in name or "shapes" in name for name in batch
+    ):
         yield batch
         return
     n, T = len(first), first.shape[1] if first.ndim == 2 else 512
@@ -112,9 +115,9 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
                 if id(module) not in inner and set_implementation is not None:
                     set_implementation(attention)
                     inner |= {id(part) for part in module.modules()}
-            changed = _implementations(model)
-            for (config, name), (_, new) in zip(before, changed, strict=True):
-                config._attn_implementation = name if _is_foreign(name) else new
+            changed = {id(config): new for config, new in _implementations(model)}  # some had none before
+            for config, name in before:
+                config._attn_implementation = name if _is_foreign(name) else changed[id(config)]
         yield
     finally:
         for config, name in before:  # outer ones first, because each sets those inside it

@@ -157,6 +157,7 @@ def _agrees(part: AttentionCall, shares: Tensor, asked: Tensor, logits: Tensor) 
         difference = (own - shares).abs().masked_fill((own == 0) & (part.dropout > 0), 0.0)
     elif part.mixed is not None and part.dropout == 0:
         values, outputs = (one.float() for one in part.mixed)
+        shares, asked = shares[: len(values)], asked[: len(values)]
         mixed = shares @ values.repeat_interleave(shares.shape[1] // values.shape[1], 1)
         difference = (mixed - outputs).abs() / values.abs().max().clamp(min=1e-30)
     else:

@@ -42,7 +42,7 @@ class AttentionCall(NamedTuple):
         The attention as the model returned it; None of a function with a sink, which may leave out its share.
     mixed : (Tensor, Tensor), optional
         The values (b, G, T, d_v) and what the attention function makes of them, shape (b, H, Q, d_v). A fused function
-        is called once more without dropout for it.
+        with dropout is called once more without it, one that is known for the first sequence alone.
     dropout : float, optional
         That of ``own`` and ``mixed``; None if it is not known.
     biases_of_tokens : bool
@@ -66,7 +66,8 @@ class AttentionCall(NamedTuple):
         if self.own is not None or self.mixed is None:
             return self.own is not None
         values, outputs = self.mixed
-        return outputs.shape == (*self.query.shape[:3], values.shape[-1]) and outputs.shape[1] % values.shape[1] == 0
+        fits = outputs.shape[1:] == (*self.query.shape[1:3], values.shape[-1])
+        return fits and outputs.shape[1] % values.shape[1] == 0
 
     def part(self, sequences: Tensor, queries: Tensor) -> "AttentionCall":
         """The call at some sequences and some queries."""
@@ -77,7 +78,8 @@ class AttentionCall(NamedTuple):
         own = None if self.own is None or self.own.ndim != 4 else self.own[sequences][:, :, queries]
         mixed = None
         if self.mixed is not None and own is None and self.dropout == 0 and self.is_compared:
-            mixed = self.mixed[0][sequences], self.mixed[1][sequences][:, :, queries]
+            there = sequences[: len(self.mixed[0])]  # the first sequence is always in a part
+            mixed = self.mixed[0][there], self.mixed[1][there][:, :, queries]
         return self._replace(query=query, key=self.key[sequences], mask=mask, own=own, mixed=mixed)
 
     def logits(self) -> Tensor:
@@ -153,13 +155,22 @@ UNREAD = ("cu_seq_lens_q", "indices", "block_indices")
 """Options of attention functions that exclude tokens without a mask."""
 
 
-@contextlib.contextmanager
-def _repeated() -> Iterator[None]:
-    """A call that several monitors of a model do not take for one of the model."""
+def _repeated(function: Any, arguments: tuple[Any, ...], options: dict[str, Any], *, first: bool) -> Any:
+    """A call that several monitors of a model do not take for one of the model.
+
+    ``arguments``: each tensor has the sequences first; of ``options`` those with four axes, and ``position_ids``.
+    ``first``: of the first sequence alone.
+    """
+    b = next(len(one) for one in arguments if isinstance(one, Tensor))
+
+    def part(one: Any) -> Any:
+        return one[:1] if first and isinstance(one, Tensor) and len(one) == b else one
+
+    of_sequences = (name for name, one in options.items() if name == "position_ids" or getattr(one, "ndim", 0) == 4)
     AttentionCalls.repeats = True
     try:
         with torch.no_grad():
-            yield
+            return function(*map(part, arguments), **options | {name: part(options[name]) for name in of_sequences})
     finally:
         AttentionCalls.repeats = False
 
@@ -186,10 +197,14 @@ class AttentionCalls(TorchFunctionMode):
             scale, output = given.get("scale") or query.shape[-1] ** -0.5, func(*args, **kwargs)
             undropped = output
             if given.get("dropout_p", 0):  # what is compared has no dropout, and draws no number
-                with _repeated():
-                    undropped = func(**{**given, "dropout_p": 0.0})
-            mixed = given["value"], undropped
-            self.calls.append(AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0))
+                options = {**given, "dropout_p": 0.0}
+                sides = tuple(options.pop(name) for name in SDPA_ARGUMENTS[:3])
+                undropped = _repeated(func, sides, options, first=query.ndim == 4)
+            mixed = given["value"][: len(undropped)], undropped
+            depends = hasattr(mask, MARK)
+            self.calls.append(
+                AttentionCall(query, key, mask, scale, mixed=mixed, dropout=0.0, biases_of_tokens=depends)
+            )
             return output
         return func(*args, **kwargs) if self.trace is None else self.trace(func, args, kwargs)
 
@@ -237,11 +252,10 @@ class AttentionCalls(TorchFunctionMode):
                     own = output[1] if read.sink is None else None
                     undropped, dropout = output[0], float(options.get("dropout", 0.0))
                     if dropout and own is None:  # as a fused kernel, whose output cannot be compared
-                        again = {**options, "dropout": 0.0}
-                        with _repeated():
-                            undropped = function(module, query, key, value, attention_mask, **again)[0]
-                        dropout = 0.0
-                    mixed = value, undropped.transpose(1, 2)
+                        known = getattr(function, "__module__", "").startswith("transformers.integrations.")
+                        arguments, again = (module, query, key, value, attention_mask), options | {"dropout": 0.0}
+                        undropped, dropout = _repeated(function, arguments, again, first=known)[0], 0.0
+                    mixed = value[: len(undropped)], undropped.transpose(1, 2)
                     self.calls[before:] = [read._replace(own=own, mixed=mixed, dropout=dropout)]
                 except Exception as error:  # the model goes on
                     self.calls[before:] = [error]

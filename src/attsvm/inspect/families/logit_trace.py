@@ -85,8 +85,9 @@ class Probabilities:
 class LogitTrace:
     """Marks what depends on the tokens of a module while it runs, and keeps the call of its attention in ``calls``.
 
-    Without ``calls`` nothing is kept. Logits may be scaled, masked, reshaped, and added to. Anything else that is done
-    to them is not followed, so that there is no call then. A softmax counts if it is multiplied with values.
+    Without ``calls`` nothing is kept, and logits are marked as other things that depend on the tokens. Logits may be
+    scaled, masked, reshaped, and added to. Anything else that is done to them is not followed, so that there is no call
+    then. A softmax counts if it is multiplied with values.
     """
 
     def __init__(self, name: str, calls: list[AttentionCall | Exception] | None, inputs: Any) -> None:
@@ -107,15 +108,14 @@ class LogitTrace:
         """Call a function, and mark what it returns."""
         if function is functional.multi_head_attention_forward and self.calls is not None:
             return self._multi_head(*args, **kwargs)
-        marked = [one for one in _tensors((args, kwargs)) if hasattr(one, MARK)]
-        if not marked:
-            return function(*args, **kwargs)
+        depends = any(hasattr(one, MARK) for one in _tensors((args, kwargs)))
         output = function(*args, **kwargs)
-        name = getattr(function, "__name__", "")
-        try:
-            mark = self._mark(name, args, kwargs, output) or TOKENS
-        except Exception:  # an unusual call; the model goes on
-            mark = TOKENS
+        if not depends:
+            return output
+        name, mark = getattr(function, "__name__", ""), TOKENS
+        if self.calls is not None:
+            with contextlib.suppress(Exception):  # an unusual call; the model goes on
+                mark = self._mark(name, args, kwargs, output) or TOKENS
         if name == "softmax" and mark is TOKENS and self.calls is not None:
             what = "that is not of logits which are scaled products of queries and keys and what is added to them"
             self.calls.append(ProblemError(f"model: {self.name} computes a softmax {what}"))

@@ -10,7 +10,7 @@ from attsvm.inspect.families.base import FAMILIES, Family
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.transformers import Transformers
 
-FUNCTIONS = {"softmax", "Softmax", "multi_head_attention_forward"}
+FUNCTIONS = {"softmax", "Softmax", "multi_head_attention_forward", "scaled_dot_product_attention"}
 """Names in the code of a module that computes its softmax itself."""
 
 CALLS_A_FUNCTION = Transformers()
@@ -18,13 +18,16 @@ CALLS_A_FUNCTION = Transformers()
 
 
 class OwnSoftmax(Family):
-    """Modules that are called attention and whose code has a softmax, of ``transformers`` and others."""
+    """Modules that are called attention and whose code has a softmax, of ``transformers`` and others.
+
+    The softmax may be that of ``scaled_dot_product_attention``, whose call is read as it is.
+    """
 
     name = "softmax"
     general = traced = True
 
     def matches(self, name: str, module: nn.Module) -> bool:
-        """Whether its class is called attention, and one of its methods calls a softmax."""
+        """Whether its class is called attention, and one of its methods calls one of :data:`FUNCTIONS`."""
         kind = type(module)
         if "attention" not in kind.__name__.lower() or CALLS_A_FUNCTION.matches(name, module):
             return False

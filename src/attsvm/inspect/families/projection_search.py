@@ -97,6 +97,10 @@ class Sources(NamedTuple):
     tokens: Sequence[Tensor]
     rotation: tuple[Tensor, Tensor] | None  # cosines and sines, in this order or the other, of each pair or coordinate
 
+    def beginning_with(self, name: str | None) -> "Sources":
+        """The same, with a linear layer as the first one."""
+        return self._replace(linears=dict(sorted(self.linears.items(), key=lambda one: one[0] != name)))
+
 
 class ProjectionCandidate(NamedTuple):
     """A recipe, the tokens that its queries and keys are made from, and the rotary positions."""
@@ -107,21 +111,23 @@ class ProjectionCandidate(NamedTuple):
     rotation: Rotation | None
 
 
-def find_recipe(call: AttentionCall, sources: Sources) -> ProjectionCandidate | None:
+def find_recipe(call: AttentionCall, sources: Sources, earlier: Recipe | None = None) -> ProjectionCandidate | None:
     """How the queries and keys of a call are made; None if it is not found.
 
-    Each linear layer of the module is tried, with the rows of queries and keys one after the other or head by head,
-    with the norms of the module and with rotary positions. What a recipe makes of the first sequence must equal the
-    queries and keys of the call.
+    Each linear layer of the module is tried, those of an ``earlier`` recipe first, with the rows of queries and keys
+    one after the other or head by head, with the norms of the module and with rotary positions. What a recipe makes of
+    the first sequence must equal the queries and keys of the call.
     """
     sources = sources._replace(norms=[norm for norm in sources.norms if _scales(norm)])
     key = call.key[:, :: _repeats(call.key)]
     heads, groups, size = call.query.shape[1], key.shape[1], key.shape[-1]
+    names = (None, None) if earlier is None else (earlier.query.linear, earlier.key.linear)
+    of_queries, of_keys = (sources.beginning_with(name) for name in names)
     for rotation, order in _turns(sources.rotation, size):
-        query_side = _find(call.query, lambda rows: _query_rows(rows, heads, groups, size), sources, rotation, order)
+        query_side = _find(call.query, lambda rows: _query_rows(rows, heads, groups, size), of_queries, rotation, order)
         if query_side is None:
             continue
-        key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, size), sources, rotation, order)
+        key_side = _find(key, lambda rows: _key_rows(rows, heads, groups, size), of_keys, rotation, order)
         if key_side is not None:
             recipe = Recipe(query_side[0], key_side[0], call.scale)
             return ProjectionCandidate(recipe, query_side[1], key_side[1], rotation)
