@@ -55,14 +55,23 @@ def test_norms_in_one_pass_are_those_in_float64_whatever_was_known_before(small_
     assert norms.power_sums_in_one_pass(directions, (2, None, 2), q) == [None] * 3
 
 
-@pytest.mark.parametrize("scope", ["each", "all"])
-def test_normalised_steps_are_the_same_in_one_pass(small_kernels, scope):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scope": "each"},
+        {"scope": "all"},
+        {"scope": "each", "momentum": 0.95},
+        {"scope": "all", "momentum": 0.9, "nesterov": True, "maximize": True},
+    ],
+    ids=str,
+)
+def test_normalised_steps_are_the_same_in_one_pass(small_kernels, options):
     runs = []
     for kernels in (False, True):
         generator = torch.Generator().manual_seed(1)
         shapes = [(4, 40), (64,), (5,), (8, 33), (64,)]
         parameters = [torch.nn.Parameter(0.1 * torch.randn(shape, generator=generator)) for shape in shapes]
-        optimizer = MirrorDescent(parameters, lr=0.01, p=1.5, normalize=True, scope=scope, compiled=kernels)
+        optimizer = MirrorDescent(parameters, lr=0.01, p=1.5, normalize=True, compiled=kernels, **options)
         for scale in (1.0, 2.0, 1e12, 0.0, 1e-15, torch.inf, 1.0):
             for parameter in parameters:
                 parameter.grad = torch.randn(parameter.shape, generator=generator)
@@ -71,5 +80,5 @@ def test_normalised_steps_are_the_same_in_one_pass(small_kernels, scope):
                 optimizer.step()
         assert optimizer.skipped_steps == 1
         runs.append(parameters)
-    for eager, fused in zip(*runs, strict=True):
-        torch.testing.assert_close(fused, eager, rtol=2e-6, atol=1e-8)
+    for eager, compiled in zip(*runs, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=2e-6, atol=1e-8)

@@ -19,7 +19,7 @@ from attsvm.torch.norms import (
     power_sums,
     power_sums_in_one_pass,
 )
-from attsvm.torch.optimizer import BUFFER, MIRROR, MirrorOptimizer, SharedOptions
+from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import WHOLE, largest_entry, local_shard
 from attsvm.torch.steps import Along, TensorBatch, accumulate
 
@@ -285,8 +285,8 @@ class MirrorDescent(MirrorOptimizer):
         if not any(id(x) in known for x in batch.parameters):
             parts = accumulate(batch, scale, group["momentum"], group["nesterov"])
             return parts, power_sums(batch, parts, q)
-        rest = {id(x): divisor_and_sum(one.value(), q) for x, one in directions if id(x) not in known}
-        pairs = [rest[key] if key in rest else known[key][:2] for key in map(id, batch.parameters)]
+        others = {id(x): divisor_and_sum(one.value(), q) for x, one in directions if id(x) not in known}
+        pairs = [others[key] if key in others else known[key][:2] for key in map(id, batch.parameters)]
         divisors, sums = batch.mirrors[0].new_tensor(pairs).unbind(dim=1)
         return None, (divisors, sums)
 
