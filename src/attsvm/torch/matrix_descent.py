@@ -91,15 +91,18 @@ class MatrixDescent(MirrorOptimizer):
     def _along_each(self, group: dict[str, Any], tensors: list[Tensor], rounded: torch.dtype) -> list[Tensor]:
         """The directions of tensors, from those of the matrices of all of them."""
         layout, scale = layout_of(group), group["scale"]
-        apart = [taken_apart(x, layout) if x.numel() else ([], lambda _, empty=x: empty) for x in tensors]
-        matrices = [stack for x, (stacks, _) in zip(tensors, apart, strict=True) if x.ndim > 1 for stack in stacks]
-        along, found = iter(self._along(group, matrices, rounded)), []
-        for x, (stacks, put_back) in zip(tensors, apart, strict=True):
-            if x.ndim < 2:  # a vector has norm 1 for every optimizer
+        apart = [taken_apart(x, layout) for x in tensors if x.numel()]
+        where = [i for i, x in enumerate(tensors) if x.numel()]
+        matrices = [
+            stack for i, (stacks, _) in zip(where, apart, strict=True) if tensors[i].ndim > 1 for stack in stacks
+        ]
+        along, found = iter(self._along(group, matrices, rounded)), list(tensors)
+        for i, (stacks, put_back) in zip(where, apart, strict=True):
+            if tensors[i].ndim < 2:  # a vector has norm 1 for every optimizer
                 parts = [_scaled(scale, unit_lines(stack, (-2, -1)), 1) for stack in stacks]
             else:
                 parts = [_scaled(scale, next(along), self._squares(*stack.shape[1:])) for stack in stacks]
-            found.append(put_back(parts).contiguous())
+            found[i] = put_back(parts).contiguous()
         return found
 
     @abstractmethod

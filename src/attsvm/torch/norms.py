@@ -144,4 +144,5 @@ def _sums(q: float, gradient: Tensor, buffer: Tensor | None, numbers: Tensor) ->
         rows = [x + row * numbers[1] for x, row in zip(rows, buffer.view(ROWS, -1), strict=True)]
     # with cube roots these sums take minutes to compile
     a, b, c, d = (power(x.abs(), q, POWERS) for x in rows)
-    return ((a + b) + (c + d)).sum()
+    total: Tensor = ((a + b) + (c + d)).sum()
+    return total

@@ -148,7 +148,7 @@ class SpectralDescent(MatrixDescent):
             for some in _batches(alike, stacks, dtype):
                 joined = stacks[some[0]] if len(some) == 1 else torch.cat([stacks[i] for i in some])
                 factors = newton_schulz(joined, iterations, coefficients, dtype)
-                found.update(zip(some, factors.split([len(stacks[i]) for i in some]), strict=True))
+                found.update(zip(some, torch.split(factors, [len(stacks[i]) for i in some]), strict=True))
         return [found[i] for i in range(len(stacks))]
 
     def _squares(self, rows: int, columns: int) -> int:
@@ -220,7 +220,8 @@ def _batches(alike: list[int], stacks: list[Tensor], dtype: torch.dtype) -> list
     if _apart((2, rows, columns), dtype, first.device):
         return [[i] for i in alike]
     # larger batches leave the caches of a CPU
-    most, batches, entries = 1 << 19 if first.device.type == "cpu" else 1 << 24, [], math.inf
+    most, entries = 1 << 19 if first.device.type == "cpu" else 1 << 24, math.inf
+    batches: list[list[int]] = []
     for i in alike:
         if entries + stacks[i].numel() > most:
             batches.append([])
