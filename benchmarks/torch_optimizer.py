@@ -1,7 +1,7 @@
 """Time of a step of mirror descent, compared with torch's own optimisers and the textbook loop.
 
     python benchmarks/torch_optimizer.py                 # 10 and 100 million parameters
-    python benchmarks/torch_optimizer.py --millions 10 --rounds 30
+    python benchmarks/torch_optimizer.py --millions 10 --rounds 30 --threads 1
 
 Every optimiser has its own parameters, in the shapes of a transformer, and the same gradients. With 10 million
 parameters the optimisers take turns, so that other work on the machine affects all of them. 100 million parameters for
@@ -28,7 +28,7 @@ EXPONENTS = (1.1, 1.5, 1.75, 3.0)
 TARGETS = {1.1: (1.3, 2.5), 1.5: (1.5, 2.5), 1.75: (2.5, 1.8), 3.0: (1.5, 2.5)}
 GPU_TARGET = 1.2
 # largest ratio of a normalised step at p = 1.1 to Adam(fused), and of SpectralDescent to Muon
-NORMALISED_TARGET, SPECTRAL_TARGET = 1.6, 1.2
+NORMALISED_TARGET, SPECTRAL_TARGET = 1.6, 1.1
 
 
 class Textbook:
@@ -69,17 +69,20 @@ def peers() -> dict[str, Peer]:
         "Adam(foreach)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True), 7),
         "Adam(fused)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, fused=True), 7),
     }
-    kinds: dict[str, dict[str, bool]] = {
+    kinds: dict[str, dict[str, Any]] = {
         "eager": {"compiled": False},
         "compiled": {},
         "compiled, normalised": {"normalize": True},
+        "compiled, normalised, momentum": {"normalize": True, "momentum": 0.95},
     }
     for p in EXPONENTS:
         found[f"textbook p={p}"] = Peer(partial(Textbook, lr=1e-6, p=p), 3)
         for kind, options in kinds.items():
             # z is read and written, w is written, g is read twice: to check that it is finite, with its norm if it is
             # normalised, and for the step
-            found[f"mirror p={p} {kind}"] = Peer(partial(MirrorDescent, lr=1e-6, p=p, **options), 5)
+            # the momentum is read twice, and written
+            passes = 8 if "momentum" in options else 5
+            found[f"mirror p={p} {kind}"] = Peer(partial(MirrorDescent, lr=1e-6, p=p, **options), passes)
     return found
 
 
@@ -127,7 +130,7 @@ def measure_spectral(millions: int, rounds: int, device: str) -> None:
     weights = [0.02 * torch.randn(shape, device=device) for shape in transformer_shapes(millions) if len(shape) == 2]
     gradients = [torch.randn_like(x) for x in weights]
     running: dict[str, Any] = {}
-    for name in ("Muon", "SpectralDescent"):
+    for name in ("Muon", "SpectralDescent", "SpectralDescent per head"):
         parameters = [torch.nn.Parameter(x.clone()) for x in weights]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -135,17 +138,23 @@ def measure_spectral(millions: int, rounds: int, device: str) -> None:
             running[name] = torch.optim.Muon(parameters, lr=1e-6)
         else:
             options: dict[str, Any] = {"momentum": 0.95, "nesterov": True, "weight_decay": 0.1}
-            running[name] = SpectralDescent(parameters, lr=1e-6, iterations=5, dtype=torch.bfloat16, **options)
+            # queries, keys and values are in one weight of 3·width rows, with heads of 64 rows
+            split = [
+                {"params": [x], "heads": x.shape[0] // 64 if x.shape[0] == 3 * x.shape[1] and "head" in name else 1}
+                for x in parameters
+            ]
+            running[name] = SpectralDescent(split, lr=1e-6, iterations=5, dtype=torch.bfloat16, **options)
         running[name].step()
     best = dict.fromkeys(running, float("inf"))
     for _ in range(rounds):
         for name, optimizer in running.items():
             best[name] = min(best[name], seconds(optimizer.step, device))
-    ratio = best["SpectralDescent"] / best["Muon"]
     count = sum(x.numel() for x in weights)
     print(f"\n{count:,} parameters in {len(weights)} matrices: Muon {1e3 * best['Muon']:.1f} ms")
-    met = ratio <= SPECTRAL_TARGET
-    print(f"SpectralDescent {ratio:.2f}x (at most {SPECTRAL_TARGET}): {'holds' if met else 'DOES NOT HOLD'}")
+    for name in [name for name in best if name != "Muon"]:
+        ratio = best[name] / best["Muon"]
+        met = "holds" if ratio <= SPECTRAL_TARGET else "DOES NOT HOLD"
+        print(f"{name} {ratio:.2f}x (at most {SPECTRAL_TARGET}): {met}")
 
 
 def compile_kernels(device: str) -> None:
@@ -161,14 +170,16 @@ def compile_kernels(device: str) -> None:
 
 
 def seconds(step: Callable[[], object], device: str) -> float:
-    """Seconds of one step, including the work of the device."""
+    """Seconds of one step, including the work of the device; of processor time if there is one thread on a CPU."""
+    # other work on the machine stretches the time on the clock
+    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     if device != "cpu":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    start = clock()
     step()
     if device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def verdict(best: dict[str, float], device: str) -> None:

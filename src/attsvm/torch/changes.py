@@ -17,7 +17,7 @@ from attsvm.torch.link import Link
 from attsvm.torch.sharding import LARGEST_JOINED, local_shard
 from attsvm.torch.steps import POWERS
 
-SAMPLED, RUN = 1 << 10, 8
+SAMPLED, RUN = 1 << 10, 16
 """About so many entries of a large tensor are compared, in runs: each run is one access to memory."""
 
 
@@ -40,14 +40,9 @@ def trace_of(
         return Trace(parameters, whole, None, None, [x.data_ptr() for x in weights])
     if all(x.numel() <= LARGEST_JOINED for x in weights):
         everything = _entries(weights, None) if joined is None else joined
-        return Trace(parameters, whole, _apart(everything, weights), None, [])
-    some = _apart(_entries(weights, turn), weights)
-    return Trace(parameters, whole, some, turn, [x.data_ptr() for x in weights])
-
-
-def _apart(entries: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    # the entries of one tensor may share its memory
-    return entries.clone() if len(weights) == 1 else entries
+        # the entries of one tensor may share its memory
+        return Trace(parameters, whole, everything.clone() if len(weights) == 1 else everything, None, [])
+    return Trace(parameters, whole, _entries(weights, turn), turn, [x.data_ptr() for x in weights])
 
 
 def is_changed(trace: Trace) -> bool:
@@ -63,7 +58,7 @@ def _entries(weights: Sequence[Tensor], turn: int | None) -> Tensor:
     if turn is None:
         return _flatten_dense_tensors(weights)  # type: ignore[no-any-return, no-untyped-call]
     parts = [_sample(x, turn) for x in weights]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.cat(parts if all(x.ndim == 2 for x in parts) else [x.reshape(-1) for x in parts])
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:
@@ -78,14 +73,17 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _sample(x: Tensor, turn: int) -> Tensor:
-    if not x.is_contiguous() and x.ndim > 2:
-        x = x.movedim(1, -1)  # where channels are last in memory, this is contiguous
-    flat = x.reshape(-1)
-    if flat.numel() <= SAMPLED:
-        return flat
+    count = x.numel()
+    if count <= SAMPLED:
+        return x.reshape(-1)
+    if not x.is_contiguous():
+        # where channels are last in memory, this is no copy
+        x = (x.movedim(1, -1) if x.ndim > 2 else x).reshape(-1)
     # an odd stride, so that runs begin in every column, and after so many turns at every entry
-    stride = flat.numel() * RUN // SAMPLED | 1
-    return flat[RUN * turn % stride :].unfold(0, RUN, stride).reshape(-1)
+    stride = count * RUN // SAMPLED | 1
+    start = RUN * turn % stride
+    # in one operation, because each takes as long as the copy
+    return x.as_strided(((count - start - RUN) // stride + 1, RUN), (stride, 1), x.storage_offset() + start)
 
 
 def mirror_of(parameter: Tensor, link: Link, dtype: torch.dtype) -> Tensor:

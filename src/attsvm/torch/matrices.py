@@ -74,7 +74,12 @@ def taken_apart(tensor: Tensor, layout: MatrixLayout) -> tuple[list[Tensor], Cal
     runs = [(size, len(list(run))) for size, run in groupby(layout.block_rows(rows))]
     parts = torch.split(matrices, [size * number for size, number in runs], dim=1)
     stacks = [part.reshape(-1, size, columns) for part, (size, _) in zip(parts, runs, strict=True)]
-    return stacks, lambda found: put_back(torch.cat([x.reshape(count, -1, columns) for x in found], dim=1))
+
+    def together(found: list[Tensor]) -> Tensor:
+        parts = [x.reshape(count, -1, columns) for x in found]
+        return put_back(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+
+    return stacks, together
 
 
 def _as_matrices(tensor: Tensor, layout: MatrixLayout) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

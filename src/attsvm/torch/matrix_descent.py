@@ -16,7 +16,7 @@ from attsvm.torch.gradients import Given
 from attsvm.torch.matrices import check_layout, doubt_about, layout_of, taken_apart
 from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import sharding_of
-from attsvm.torch.steps import Along, TensorBatch
+from attsvm.torch.steps import Along, TensorBatch, accumulate
 
 Scale = Literal["match_rms", "muon"] | None
 
@@ -37,8 +37,8 @@ class MatrixDescent(MirrorOptimizer):
     """
 
     @abstractmethod
-    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
-        """D of matrices (k, r, c), whose largest entries are 1 or 0, of gradients that were rounded to a dtype."""
+    def _along(self, group: dict[str, Any], stacks: list[Tensor], rounded: torch.dtype) -> list[Tensor]:
+        """D of stacks of matrices (k, r, c), of gradients that were rounded to a dtype."""
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
@@ -75,48 +75,50 @@ class MatrixDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return False
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
-    ) -> list[Along]:
+    def _directions(self, group: dict[str, Any], batches: list[TensorBatch], scale: float) -> list[Along]:
         found = []
-        for batch, parts in zip(batches, momenta, strict=True):
-            matrices = batch.apart(parts)
-            along = [self._direction(group, x, batch.gradients[0].dtype) for x in matrices]
+        for batch in batches:
+            parts = accumulate(batch, scale, group["momentum"], group["nesterov"])
+            tensors = batch.apart(parts)
+            along = self._along_each(group, tensors, batch.gradients[0].dtype)
             if group["normalize"]:
                 lengths = parts[0].new_ones(len(along))
             else:  # ⟨b, D⟩ is the dual norm
-                lengths = torch.stack([(x * y).sum() for x, y in zip(matrices, along, strict=True)])
+                lengths = torch.stack([(x * y).sum() for x, y in zip(tensors, along, strict=True)])
             found.append(Along(batch.parts(along), lengths))
         return found
 
-    def _direction(self, group: dict[str, Any], tensor: Tensor, rounded: torch.dtype) -> Tensor:
-        if tensor.numel() == 0:
-            return tensor
-        stacks, put_back = taken_apart(tensor, layout_of(group))
-        found = []
-        for stack in stacks:
-            # the direction does not depend on the scale, but squares must not underflow
-            largest = stack.abs().amax(dim=(-2, -1), keepdim=True)
-            stack = stack / torch.where(largest > 0, largest, 1.0)
-            along = unit_lines(stack, (-2, -1)) if tensor.ndim < 2 else self._along(group, stack, rounded)
-            _, rows, columns = stack.shape
-            # a vector has norm 1 for every optimizer
-            squares = 1 if tensor.ndim < 2 else self._squares(rows, columns)
-            factor = _factor(group["scale"], rows, columns, squares)
-            found.append(along if factor == 1.0 else along * factor)
-        return put_back(found).contiguous()
+    def _along_each(self, group: dict[str, Any], tensors: list[Tensor], rounded: torch.dtype) -> list[Tensor]:
+        """The directions of tensors, from those of the matrices of all of them."""
+        layout, scale = layout_of(group), group["scale"]
+        apart = [taken_apart(x, layout) for x in tensors if x.numel()]
+        where = [i for i, x in enumerate(tensors) if x.numel()]
+        matrices = [
+            stack for i, (stacks, _) in zip(where, apart, strict=True) if tensors[i].ndim > 1 for stack in stacks
+        ]
+        along, found = iter(self._along(group, matrices, rounded)), list(tensors)
+        for i, (stacks, put_back) in zip(where, apart, strict=True):
+            if tensors[i].ndim < 2:  # a vector has norm 1 for every optimizer
+                parts = [_scaled(scale, unit_lines(stack, (-2, -1)), 1) for stack in stacks]
+            else:
+                parts = [_scaled(scale, next(along), self._squares(*stack.shape[1:])) for stack in stacks]
+            found[i] = put_back(parts).contiguous()
+        return found
 
     @abstractmethod
     def _squares(self, rows: int, columns: int) -> int:
         """The sum of the squares of the entries of D of a matrix of full rank."""
 
 
-def _factor(scale: str | None, rows: int, columns: int, squares: int) -> float:
-    """The number by which the direction of a matrix, with this sum of squares of its entries, is multiplied."""
-    if scale == "muon":
-        return math.sqrt(max(1.0, rows / columns))
+def _scaled(scale: Scale, along: Tensor, squares: int) -> Tensor:
+    """Directions of matrices (k, r, c) that each have this sum of squares of their entries, times their factor."""
+    _, rows, columns = along.shape
+    if scale is None:
+        return along
     # 0.2 is about the root mean square of the steps of Adam, in units of lr
-    return 1.0 if scale is None else 0.2 * math.sqrt(rows * columns / squares)
+    return along * (
+        math.sqrt(max(1.0, rows / columns)) if scale == "muon" else 0.2 * math.sqrt(rows * columns / squares)
+    )
 
 
 class _LineDescent(MatrixDescent):
@@ -141,8 +143,8 @@ class _LineDescent(MatrixDescent):
         own: dict[str, Any] = {"lr": lr, "normalize": normalize, "scale": scale, "heads": heads, "blocks": blocks}
         super().__init__(params, {**own, "fused": fused, "flatten": flatten, "transposed": transposed}, shared)
 
-    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
-        return unit_lines(matrices, self._axis)
+    def _along(self, group: dict[str, Any], stacks: list[Tensor], rounded: torch.dtype) -> list[Tensor]:
+        return [unit_lines(x, self._axis) for x in stacks]
 
     def _squares(self, rows: int, columns: int) -> int:
         return rows if self._axis == 2 else columns
@@ -235,5 +237,12 @@ class ColumnDescent(_LineDescent):
 
 def unit_lines(matrices: Tensor, axes: int | tuple[int, int]) -> Tensor:
     """Lines along an axis, or matrices along two, each over its ℓ2 length; zeros stay zero."""
+    matrices = without_scale(matrices)
     lengths = torch.linalg.vector_norm(matrices, dim=axes, keepdim=True)
     return matrices / torch.where(lengths > 0, lengths, 1.0)
+
+
+def without_scale(matrices: Tensor) -> Tensor:
+    """Matrices (k, r, c), each over its largest entry, so that squares do not underflow."""
+    largest = matrices.abs().amax(dim=(-2, -1), keepdim=True)
+    return matrices / torch.where(largest > 0, largest, 1.0)

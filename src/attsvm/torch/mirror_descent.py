@@ -10,10 +10,18 @@ from torch.optim.optimizer import ParamsT
 from attsvm.torch.changes import Trace
 from attsvm.torch.gradients import Given, name_of
 from attsvm.torch.link import Link
-from attsvm.torch.norms import PowerSum, divisor_and_sum, fits_one_pass, over_all_tensors, power_sum, power_sums
-from attsvm.torch.optimizer import BUFFER, MIRROR, MirrorOptimizer, SharedOptions
+from attsvm.torch.norms import (
+    Direction,
+    PowerSum,
+    divisor_and_sum,
+    fits_one_pass,
+    over_all_tensors,
+    power_sums,
+    power_sums_in_one_pass,
+)
+from attsvm.torch.optimizer import BUFFER, MirrorOptimizer, SharedOptions
 from attsvm.torch.sharding import WHOLE, largest_entry, local_shard
-from attsvm.torch.steps import Along, TensorBatch
+from attsvm.torch.steps import Along, TensorBatch, accumulate
 
 
 class MirrorDescent(MirrorOptimizer):
@@ -143,6 +151,8 @@ class MirrorDescent(MirrorOptimizer):
         super()._forget()
         # by the id of a parameter: what the last step found, and this one if its gradients are not tested otherwise
         self._power_sums: dict[int, PowerSum] = {}
+        # by the id of a parameter: 2^exponent was near the norm of its direction
+        self._exponents: dict[int, int] = {}
         # by the id of a group: what |z| and |b| are at most
         self._bounds: dict[int, tuple[float, float]] = {}
         # by the id of a parameter that started at zero: the turn of its first step
@@ -159,12 +169,9 @@ class MirrorDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return not group["normalize"]
 
-    def _state_of(self, parameter: Tensor, link: Link, momentum: float) -> tuple[Tensor | None, Tensor | None]:
-        new = MIRROR not in self.state[parameter]
-        found = super()._state_of(parameter, link, momentum)
-        if new and link.p < 2.0 and not link.linear and _share(local_shard(parameter) == 0) > _MANY:
+    def _created(self, parameter: Tensor, link: Link) -> None:
+        if link.p < 2.0 and not link.linear and _share(local_shard(parameter) == 0) > _MANY:
             self._at_zero[id(parameter)] = self._turn
-        return found
 
     def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> list[Trace]:
         traces = super()._step_group(group, given, scale)
@@ -193,19 +200,33 @@ class MirrorDescent(MirrorOptimizer):
                 return
 
     def _known_finite(self, everything: list[list[Given]]) -> set[int]:
-        """Those whose gradients have a finite norm, which is computed in one pass for a normalised step."""
-        before, self._power_sums = self._power_sums, {}
+        """Those whose directions have a finite norm, which is computed in one pass for a normalised step."""
+        self._power_sums = {}
+        if getattr(self, "found_inf", None) is not None:  # a GradScaler tests the gradients, and scales them
+            return set()
         for group, given in zip(self.param_groups, everything, strict=True):
-            if group["adamw"] or not group["normalize"] or group["momentum"]:
-                continue
-            q, compiles = _dual_exponent(group), self._compiles(group)
-            for _, x, gradient in given:
-                if fits_one_pass(gradient, q) and compiles(gradient.device):
-                    guess = before[id(x)].exponent if id(x) in before else None
-                    found = power_sum(gradient, guess, q)
-                    if found is not None:
-                        self._power_sums[id(x)] = found
-        return set(self._power_sums)
+            if group["normalize"] and not group["adamw"]:
+                q, scale, compiles = _dual_exponent(group), -1.0 if group["maximize"] else 1.0, self._compiles(group)
+                directions = [(x, self._direction(group, x, g, scale)) for _, x, g in given if compiles(g.device)]
+                self._measure(q, directions)
+        # of larger ones the gradient may exceed the momentum
+        return {key for key, one in self._power_sums.items() if one.exponent < 64}
+
+    def _direction(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor, scale: float) -> Direction:
+        momentum = group["momentum"]
+        buffer = self.state.get(parameter, {}).get(BUFFER) if momentum else None
+        if group["nesterov"]:  # scale·g + momentum·(momentum·b + scale·g)
+            return Direction(gradient, scale * (1.0 + momentum), buffer, momentum**2)
+        return Direction(gradient, scale, buffer, momentum)
+
+    def _measure(self, q: float, directions: list[tuple[Tensor, Direction]]) -> None:
+        """Compute the power sums of the directions that fit and whose sum is not known."""
+        fitting = [(id(x), d) for x, d in directions if id(x) not in self._power_sums and fits_one_pass(d, q)]
+        guesses = [self._exponents.get(key) for key, _ in fitting]
+        found = power_sums_in_one_pass([d for _, d in fitting], guesses, q)
+        for (key, _), one in zip(fitting, found, strict=True):
+            if one is not None:
+                self._power_sums[key], self._exponents[key] = one, one.exponent
 
     def _may_overflow(self, group: dict[str, Any], given: list[Given], largest: float) -> bool:
         """For p < 2, w = sign(z)|z|^(1/(p−1)) can overflow where z does not.
@@ -238,34 +259,36 @@ class MirrorDescent(MirrorOptimizer):
         buffers = [self.state[x][BUFFER] for x in parameters if BUFFER in self.state.get(x, {})]
         return largest_entry(parameters) ** (p - 1.0), largest_entry(buffers)
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
-    ) -> list[Along]:
+    def _directions(self, group: dict[str, Any], batches: list[TensorBatch], scale: float) -> list[Along]:
         q = _dual_exponent(group)
-        pairs = [self._power_sums_of(batch, parts, q) for batch, parts in zip(batches, momenta, strict=True)]
+        found = [self._measured_directions(group, batch, scale, q) for batch in batches]
+        pairs = [pair for _, pair in found]
         if group["scope"] == "all":
             pairs = over_all_tensors(pairs, q)
         # b/‖b‖_q = (b/m)/s^(1/q)
         return [
             Along(parts, 1.0 / torch.where(sums > 0, sums, 1.0) ** (1.0 / q), divisors)
-            for parts, (divisors, sums) in zip(momenta, pairs, strict=True)
+            for (parts, _), (divisors, sums) in zip(found, pairs, strict=True)
         ]
 
-    def _power_sums_of(self, batch: TensorBatch, parts: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
-        """Divisors m and sums Σ(|b|/m)^q of the tensors of a batch."""
-        in_one_pass = batch.compiled and not batch.joined and batch.sharding is WHOLE
-        if not (in_one_pass and any(fits_one_pass(x, q) for x in parts)):
-            return power_sums(batch, parts, q)
-        # b may be the gradient itself, whose sum is known
-        known = self._power_sums if parts[0].data_ptr() == batch.gradients[0].data_ptr() else {}
-        found: list[tuple[float, float]] = []
-        for parameter, x in zip(batch.parameters, parts, strict=True):
-            one = known.get(id(parameter))
-            if one is None and fits_one_pass(x, q):
-                one = power_sum(x, None, q)
-            found.append(divisor_and_sum(x, q) if one is None else (one.divisor, one.total))
-        divisors, sums = parts[0].new_tensor(found).unbind(dim=1)
-        return divisors, sums
+    def _measured_directions(
+        self, group: dict[str, Any], batch: TensorBatch, scale: float, q: float
+    ) -> tuple[list[Tensor] | None, tuple[Tensor, Tensor]]:
+        """The directions of a batch, as in ``Along``, with their divisors m and sums Σ(|b|/m)^q."""
+        directions, known = [], self._power_sums
+        if batch.compiled and not batch.joined and batch.sharding is WHOLE:
+            given = zip(batch.parameters, batch.gradients, strict=True)
+            directions = [
+                (x, self._direction(group, x, gradient, scale)) for x, gradient in given if id(x) not in known
+            ]
+            self._measure(q, directions)
+        if not any(id(x) in known for x in batch.parameters):
+            parts = accumulate(batch, scale, group["momentum"], group["nesterov"])
+            return parts, power_sums(batch, parts, q)
+        others = {id(x): divisor_and_sum(one.value(), q) for x, one in directions if id(x) not in known}
+        pairs = [others[key] if key in others else known[key][:2] for key in map(id, batch.parameters)]
+        divisors, sums = batch.mirrors[0].new_tensor(pairs).unbind(dim=1)
+        return None, (divisors, sums)
 
 
 _STEPS_AT_ZERO, _NEAR_ZERO, _MANY = 50, 1e-6, 0.1

@@ -2,19 +2,19 @@
 
 ‖g‖_q with q = 11 (p = 1.1) of gradients near 1e-4 sums numbers near 1e-44, which underflow in float32. So each norm is
 kept as the pair of a divisor m and the sum, with m near max|g|, so that the sum is near 1 or larger. Where a step is
-compiled, one pass over a large tensor finds sum and largest entry: its divisor is a power of two near the largest entry
-of the step before. Where the largest entry is far from it, because the gradient has changed, the pass is made again.
+compiled, one pass over a large tensor and its momentum finds the sum: its divisor is a power of two near the norm of
+the step before. Where the sum is far from 1, because the gradient has changed, the pass is made again.
 """
 
 import math
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attsvm._utils.powers import power
-from attsvm.torch.fused import constant_numbers
+from attsvm.torch.fused import NUM_NUMBERS, kernel
 from attsvm.torch.sharding import WHOLE, largest_entries, sharding_of
 from attsvm.torch.steps import POWERS, TensorBatch
 
@@ -27,12 +27,25 @@ SHORTEST_ROW = 1 << 13
 LARGEST_EXPONENT = 24.0
 """Of q: the sums of higher powers leave the range of float32."""
 
-RANGE, SMALL = 96.0, 48.0
-"""The largest entry is between 2^(−SMALL/q) and 2^(RANGE/q) times m: neither do sums overflow, nor is anything lost."""
+LEAST, LARGEST = 2.0**-48, 2.0**96
+"""Of sums in one pass: below LEAST entries that are not small beside the largest one may have been lost."""
+
+
+class Direction(NamedTuple):
+    """scale·gradient + weight·buffer, which is computed where it is used."""
+
+    gradient: Tensor
+    scale: float
+    buffer: Tensor | None = None
+    weight: float = 0.0
+
+    def value(self) -> Tensor:
+        found = self.gradient * self.scale
+        return found if self.buffer is None else found.add_(self.buffer, alpha=self.weight)
 
 
 class PowerSum(NamedTuple):
-    """The divisor m, Σ(|g|/m)^q, and an exponent for the next step: 2^exponent is near the largest entry."""
+    """The divisor m, Σ(|g|/m)^q, and an exponent for the next step: 2^exponent is near the norm."""
 
     divisor: float
     total: float
@@ -69,8 +82,9 @@ def over_all_tensors(pairs: list[tuple[Tensor, Tensor]], q: float) -> list[tuple
     return [(top.to(m).expand_as(m), total.to(s).expand_as(s)) for m, s in pairs]
 
 
-def fits_one_pass(gradient: Tensor, q: float) -> bool:
-    """Whether the norm of a gradient can be computed in one pass."""
+def fits_one_pass(direction: Direction, q: float) -> bool:
+    """Whether the norm of a direction can be computed in one pass."""
+    gradient, buffer = direction.gradient, direction.buffer
     return (
         gradient.dtype == torch.float32
         and gradient.device.type == "cpu"
@@ -78,48 +92,57 @@ def fits_one_pass(gradient: Tensor, q: float) -> bool:
         and gradient.numel() % ROWS == 0
         and gradient.numel() >= ROWS * SHORTEST_ROW
         and gradient.is_contiguous()
+        and (buffer is None or (buffer.is_contiguous() and buffer.dtype == torch.float32))
         and q <= LARGEST_EXPONENT
     )
 
 
-def power_sum(gradient: Tensor, guess: int | None, q: float) -> PowerSum | None:
-    """The power sum of a tensor that fits, in one pass; None if it is zero, or an entry is not finite.
+def power_sums_in_one_pass(
+    directions: Sequence[Direction], guesses: Sequence[int | None], q: float
+) -> list[PowerSum | None]:
+    """The power sum of each direction, which must fit; None if it is zero, or an entry is not finite.
 
-    ``guess``: the exponent of a power of two near the largest entry, if it is known.
+    ``guesses``: for each the exponent of a power of two near its norm, or None if it is not known.
     """
-    found = None if guess is None else _measured(gradient, guess, q)
-    if found is None:
-        (largest,) = largest_entries([gradient])
-        if 0 < largest < math.inf:
-            found = _measured(gradient, math.frexp(largest)[1], q)
+    found = _measured(directions, guesses, q)
+    again = [i for i, one in enumerate(found) if one is None]
+    tops = {i: float(largest_entries([directions[i].value()])[0]) for i in again}
+    again = [i for i in again if 0.0 < tops[i] < math.inf]
+    second = _measured([directions[i] for i in again], [math.frexp(tops[i])[1] for i in again], q)
+    for i, one in zip(again, second, strict=True):
+        found[i] = one
     return found
 
 
-def _measured(gradient: Tensor, exponent: int, q: float) -> PowerSum | None:
-    """The sum with the divisor 2^exponent, which changes no digit; None if it cannot be computed."""
-    if not -120 < exponent < 120:  # the reciprocal must be finite, too
-        return None
-    sums = _kernel(q, torch.get_num_threads())
-    top, total = sums(gradient.view(ROWS, -1), torch.tensor(2.0**-exponent)).tolist()
-    if not 2.0 ** (-SMALL / q) <= top <= 2.0 ** (RANGE / q):  # NaN is not, either
-        return None
-    return PowerSum(2.0**exponent, total, exponent + math.frexp(top)[1])
+def _measured(directions: Sequence[Direction], exponents: Sequence[int | None], q: float) -> list[PowerSum | None]:
+    """The sums with the divisors 2^exponent, which change no digit; None if it cannot be computed."""
+    found: list[PowerSum | None] = [None] * len(directions)
+    # the reciprocal must be finite, too
+    fitting = [(i, e) for i, e in enumerate(exponents) if e is not None and -120 < e < 120]
+    if not fitting:
+        return found
+    rows = [[directions[i].scale * 2.0**-e, directions[i].weight * 2.0**-e] for i, e in fitting]
+    numbers = torch.tensor([[*row, *_UNUSED] for row in rows]).unbind()
+    threads, results = torch.get_num_threads(), []
+    for (i, _), factors in zip(fitting, numbers, strict=True):
+        one = directions[i]
+        dtypes = torch.float32, None if one.buffer is None else torch.float32
+        sums = kernel(_sums, (q,), dtypes, one.gradient.device, threads)
+        results.append(sums(one.gradient.view(-1), None if one.buffer is None else one.buffer.view(-1), factors))
+    for (i, e), total in zip(fitting, torch.stack(results).tolist(), strict=True):
+        if LEAST <= total <= LARGEST:  # NaN is not, either
+            found[i] = PowerSum(2.0**e, total, e + round(math.log2(total) / q))
+    return found
 
 
-# the number of threads is an argument because the compiler writes it into the loops
-@cache
-def _kernel(q: float, threads: int) -> Any:
-    def sums(tensor: Tensor, factor: Tensor) -> Tensor:
-        a, b, c, d = ((tensor[row] * factor).abs() for row in range(ROWS))
-        top = torch.maximum(torch.maximum(a, b), torch.maximum(c, d)).amax()
-        # with cube roots these sums take minutes to compile
-        powers = [power(part, q, POWERS) for part in (a, b, c, d)]
-        return torch.stack([top, ((powers[0] + powers[1]) + (powers[2] + powers[3])).sum()])
+_UNUSED = [0.0] * (NUM_NUMBERS - 2)
 
-    compiler: Any = torch.compile
-    made = compiler(sums, fullgraph=True, isolate_recompiles=True, options={"split_reductions": False})
-    typical = torch.zeros(ROWS, SHORTEST_ROW)
-    torch._dynamo.mark_dynamic(typical, 1)
-    with constant_numbers():
-        made(typical, torch.ones(()))
-    return made
+
+def _sums(q: float, gradient: Tensor, buffer: Tensor | None, numbers: Tensor) -> Tensor:
+    rows = [row * numbers[0] for row in gradient.view(ROWS, -1)]
+    if buffer is not None:
+        rows = [x + row * numbers[1] for x, row in zip(rows, buffer.view(ROWS, -1), strict=True)]
+    # with cube roots these sums take minutes to compile
+    a, b, c, d = (power(x.abs(), q, POWERS) for x in rows)
+    total: Tensor = ((a + b) + (c + d)).sum()
+    return total

@@ -163,6 +163,9 @@ class MirrorOptimizer(Optimizer, ABC):
         """Whether the direction is b or sign(b), so that the whole step can be one pass."""
         return True
 
+    def _created(self, parameter: Tensor, link: Link) -> None:
+        """Called when the mirror variable of a parameter has been created."""
+
     def _known_finite(self, everything: list[list[Given]]) -> set[int]:
         """Ids of the parameters whose gradients are finite, as a computation before the step has shown."""
         return set()
@@ -173,10 +176,11 @@ class MirrorOptimizer(Optimizer, ABC):
         return largest > math.sqrt(torch.finfo(torch.float32).max)
 
     @abstractmethod
-    def _directions(
-        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
-    ) -> list[Along]:
-        """The directions D(b) of each batch with their lengths, in units of lr, for steps that are not elementwise."""
+    def _directions(self, group: dict[str, Any], batches: list[TensorBatch], scale: float) -> list[Along]:
+        """The directions D(b) of each batch with their lengths, in units of lr, for steps that are not elementwise.
+
+        Momentum buffers are updated here along scale times the gradients, unless the step is along them.
+        """
 
     # The step
 
@@ -321,15 +325,17 @@ class MirrorOptimizer(Optimizer, ABC):
         # ∇ψ is homogeneous of degree p − 1: multiplying w by c multiplies z by c^(p−1)
         shrink = 1.0 - lr * group["weight_decay"]
         decay = shrink if link.linear else math.copysign(abs(shrink) ** (link.p - 1.0), shrink)
-        if self._elementwise(group) and lr > 0.0:
+        kind = StepKind(link, nesterov=nesterov)
+        if lr == 0.0:
+            # computing the weights from z rounds, so they must not even be written
             for batch in batches:
-                descend(batch, StepKind(link, self._signs, nesterov), lr, scale, momentum, decay)
-        else:
-            momenta = [accumulate(batch, scale, momentum, nesterov) for batch in batches]
-            # computing the weights from z rounds: with lr = 0 they must not even be written
-            if batches and lr > 0.0:
-                for batch, along in zip(batches, self._directions(group, batches, momenta), strict=True):
-                    descend_along(batch, link, along, lr, decay)
+                accumulate(batch, scale, momentum, nesterov)
+        elif self._elementwise(group):
+            for batch in batches:
+                descend(batch, kind._replace(sign=self._signs), lr, scale, momentum, decay)
+        elif batches:
+            for batch, along in zip(batches, self._directions(group, batches, scale), strict=True):
+                descend_along(batch, kind, along, lr, scale, momentum, decay)
         return [self._trace_of(batch) for batch in batches if batch.weights[0] is not batch.mirrors[0]]
 
     def _trace_of(self, batch: TensorBatch) -> Trace:
@@ -378,6 +384,7 @@ class MirrorOptimizer(Optimizer, ABC):
         if not own_mirror:
             if MIRROR not in state:
                 state[MIRROR] = mirror_of(parameter, link, dtype)
+                self._created(parameter, link)
             elif id(parameter) in self._changed or id(parameter) in self._changed_here:
                 adopt_changes(parameter, state[MIRROR], link)
         if momentum and BUFFER not in state:

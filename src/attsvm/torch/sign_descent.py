@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizer import MirrorOptimizer, SharedOptions
-from attsvm.torch.steps import Along, TensorBatch
+from attsvm.torch.steps import Along, TensorBatch, accumulate
 
 
 class SignDescent(MirrorOptimizer):
@@ -64,11 +64,10 @@ class SignDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return bool(group["normalize"])
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[TensorBatch], momenta: list[list[Tensor]]
-    ) -> list[Along]:
+    def _directions(self, group: dict[str, Any], batches: list[TensorBatch], scale: float) -> list[Along]:
         along = []
-        for batch, parts in zip(batches, momenta, strict=True):
+        for batch in batches:
+            parts = accumulate(batch, scale, group["momentum"], group["nesterov"])
             # ‖b‖_1 is the dual norm
             sums = batch.sharding.total(torch.stack([x.abs().sum() for x in batch.apart(parts)]))
             along.append(Along([torch.sign(x) for x in parts], sums))

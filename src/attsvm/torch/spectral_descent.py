@@ -1,13 +1,14 @@
 """Spectral descent: steepest descent in the spectral norm, along the polar factor of each matrix."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.matrix_descent import MatrixDescent, Scale, unit_lines
+from attsvm.torch.matrix_descent import MatrixDescent, Scale, unit_lines, without_scale
 from attsvm.torch.optimizer import SharedOptions
 from attsvm.torch.sharding import is_finite
 
@@ -127,15 +128,28 @@ class SpectralDescent(MatrixDescent):
                 f"dtype: expected None or 'auto' or {names} with iterations={group['iterations']}, got {dtype!r}"
             )
 
-    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
-        if min(matrices.shape[1:]) == 1:
-            return unit_lines(matrices, (-2, -1))
-        dtype = None if group["dtype"] == "auto" else group["dtype"]
-        if group["iterations"] is None:
-            return exact_polar_factor(matrices, dtype or rounded)
-        if group["dtype"] == "auto" and matrices.device.type != "cpu" and matrices.dtype == torch.float32:
-            dtype = torch.bfloat16
-        return newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
+    def _along(self, group: dict[str, Any], stacks: list[Tensor], rounded: torch.dtype) -> list[Tensor]:
+        given = None if group["dtype"] == "auto" else group["dtype"]
+        iterations, coefficients = group["iterations"], group["coefficients"]
+        found: dict[int, Tensor] = {}
+        together: dict[tuple[int, int], list[int]] = {}
+        for i, stack in enumerate(stacks):
+            _, rows, columns = stack.shape
+            if min(rows, columns) == 1:
+                found[i] = unit_lines(stack, (-2, -1))
+            elif iterations is None:
+                found[i] = exact_polar_factor(without_scale(stack), given or rounded)
+            else:
+                together.setdefault((rows, columns), []).append(i)
+        for alike in together.values():
+            stack = stacks[alike[0]]
+            on_accelerator = group["dtype"] == "auto" and stack.device.type != "cpu" and stack.dtype == torch.float32
+            dtype = torch.bfloat16 if on_accelerator else given or stack.dtype
+            for some in _batches(alike, stacks, dtype):
+                joined = stacks[some[0]] if len(some) == 1 else torch.cat([stacks[i] for i in some])
+                factors = newton_schulz(joined, iterations, coefficients, dtype)
+                found.update(zip(some, torch.split(factors, [len(stacks[i]) for i in some]), strict=True))
+        return [found[i] for i in range(len(stacks))]
 
     def _squares(self, rows: int, columns: int) -> int:
         return min(rows, columns)
@@ -156,18 +170,62 @@ def exact_polar_factor(matrices: Tensor, rounded: torch.dtype) -> Tensor:
 def newton_schulz(
     matrices: Tensor, iterations: int, coefficients: tuple[float, float, float], dtype: torch.dtype
 ) -> Tensor:
-    """X ← aX + (bXX' + c(XX')²)X, a number of times from X = G/‖G‖_F, with products in a dtype."""
-    # the shipped ones: the odd polynomial whose slope at 0 is steepest among those that keep [0, 1] near 1
-    a, b, c = coefficients
+    """X ← aX + (bXX' + c(XX')²)X, a number of times from X = G/‖G‖_F, in a dtype."""
+    lengths = torch.linalg.matrix_norm(matrices, keepdim=True)
+    # on accelerators reading a number would wait for the device
+    low, high = map(float, torch.aminmax(lengths)) if matrices.device.type == "cpu" else (0.0, 0.0)
+    if not (_SAFE[0] < low and high < _SAFE[1]):
+        matrices = without_scale(matrices)
+        lengths = torch.linalg.matrix_norm(matrices, keepdim=True)
+        lengths = torch.where(lengths > 0, lengths, 1.0)
     tall = matrices.shape[1] > matrices.shape[2]
     wide: Tensor = matrices.mT if tall else matrices
-    lengths = torch.linalg.matrix_norm(wide, keepdim=True)
-    wide = (wide / lengths.clamp(min=torch.finfo(wide.dtype).tiny)).to(dtype)
-    # products of single matrices take less time outside a batch
-    single = len(wide) == 1
-    wide, plus_product = (wide[0], torch.addmm) if single else (wide, torch.baddbmm)
-    for _ in range(iterations):
-        gram = wide @ wide.mT
-        wide = plus_product(wide, plus_product(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
-    wide = (wide[None] if single else wide).to(matrices.dtype)
+    wide = wide / lengths if wide.dtype == dtype else wide.to(dtype).div_(lengths.to(dtype))
+    if _apart(wide.shape, dtype, wide.device):
+        found = [_iterated(x, torch.addmm, iterations, coefficients) for x in wide]
+        wide = found[0][None] if len(found) == 1 else torch.stack(found)
+    else:
+        wide = _iterated(wide, torch.baddbmm, iterations, coefficients)
     return wide.mT if tall else wide
+
+
+_SAFE = 1e-15, 1e15
+"""Squares of smaller or larger lengths are not safe from underflow and overflow in float32."""
+
+
+def _iterated(
+    x: Tensor, plus_product: Callable[..., Tensor], iterations: int, coefficients: tuple[float, float, float]
+) -> Tensor:
+    # the shipped ones: the odd polynomial whose slope at 0 is steepest among those that keep [0, 1] near 1
+    a, b, c = coefficients
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = plus_product(x, plus_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def _apart(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether products of matrices (k, r, c), r ≤ c, take less time one after the other than as a batch."""
+    count, rows, columns = shape
+    # measured: on CPUs a batch of small products pays in bfloat16, and elsewhere for very small ones only
+    return count == 1 or (
+        device.type == "cpu" and rows**2 * columns >= (1 << 22 if dtype == torch.bfloat16 else 1 << 20)
+    )
+
+
+def _batches(alike: list[int], stacks: list[Tensor], dtype: torch.dtype) -> list[list[int]]:
+    """Stacks of one shape, given by number, that take their products together."""
+    first = stacks[alike[0]]
+    rows, columns = sorted(first.shape[1:])
+    if _apart((2, rows, columns), dtype, first.device):
+        return [[i] for i in alike]
+    # larger batches leave the caches of a CPU
+    most, entries = 1 << 19 if first.device.type == "cpu" else 1 << 24, math.inf
+    batches: list[list[int]] = []
+    for i in alike:
+        if entries + stacks[i].numel() > most:
+            batches.append([])
+            entries = 0
+        batches[-1].append(i)
+        entries += stacks[i].numel()
+    return batches

@@ -35,7 +35,7 @@ class StepKind(NamedTuple):
 class Along(NamedTuple):
     """Steps −lr·length·direction/divisor of a batch, with a length and a divisor for each tensor."""
 
-    directions: list[Tensor]  # of each part of the batch
+    directions: list[Tensor] | None  # of each part of the batch; None: along the momentum, which the step updates
     lengths: Tensor
     divisors: Tensor | None = None
 
@@ -90,33 +90,51 @@ def accumulate(batch: TensorBatch, scale: float, momentum: float, nesterov: bool
     if batch.buffers is None:
         return gradients if scale == 1.0 else [x * scale for x in gradients]
     buffers = batch.parts(batch.buffers)
-    factor, kept = buffers[0].new_tensor([scale, momentum]).unbind()
-    directions = [_accumulated(g, b, factor, kept, nesterov) for g, b in zip(gradients, buffers, strict=True)]
+    directions = [torch.empty_like(b) for b in buffers] if nesterov else buffers
+    numbers = buffers[0].new_tensor([scale, momentum, 1.0, 1.0, 1.0])
+    add: Callable[..., None] = partial(_accumulate, nesterov)
+    if batch.compiled:
+        dtypes = dtype, gradients[0].dtype, dtype if nesterov else None
+        add = kernel(_accumulate, (nesterov,), dtypes, buffers[0].device, torch.get_num_threads())
+    for buffer, gradient, direction in zip(buffers, gradients, directions, strict=True):
+        add(buffer, gradient, direction if nesterov else None, numbers)
     batch.write(batch.buffers, buffers)
     return directions
 
 
+def _accumulate(nesterov: bool, buffer: Tensor, gradient: Tensor, direction: Tensor | None, numbers: Tensor) -> None:
+    found = _accumulated(gradient, buffer, numbers[0], numbers[1], nesterov)
+    if direction is not None:
+        direction.copy_(found)
+
+
 def descend(batch: TensorBatch, kind: StepKind, lr: float, scale: float, momentum: float, decay: float) -> None:
     """Take an elementwise step in place, along b or sign(b)."""
-    if batch.buffers is None:  # one pass less than the product with each entry
-        lr *= math.copysign(1.0, scale) if kind.sign else scale
-    directions = batch.parts(batch.gradients)
-    numbers = batch.mirrors[0].new_tensor([scale, momentum, decay, lr, 1.0])
-    _take(batch, kind._replace(decays=decay != 1.0), directions, batch.buffers, [numbers] * len(directions))
+    if kind.sign and batch.buffers is None:
+        scale = math.copysign(1.0, scale)
+    along = Along(None, batch.mirrors[0].new_ones(1 if batch.joined else len(batch.mirrors)))
+    descend_along(batch, kind, along, lr, scale, momentum, decay)
 
 
-def descend_along(batch: TensorBatch, link: Link, along: Along, lr: float, decay: float) -> None:
-    """Take a step in place along given directions."""
-    directions, lengths, divisors = along.directions, lr * along.lengths, along.divisors
-    if batch.joined:
+def descend_along(
+    batch: TensorBatch, kind: StepKind, along: Along, lr: float, scale: float, momentum: float, decay: float
+) -> None:
+    """Take a step in place along directions."""
+    directions, buffers = along.directions, None
+    if directions is None:
+        directions, buffers = batch.parts(batch.gradients), batch.buffers
+        if buffers is None:  # one pass less than the product with each entry
+            lr *= scale
+    lengths, divisors = lr * along.lengths, along.divisors
+    if batch.joined and len(lengths) > 1:
         # each entry has the length of its tensor
         (joined,), (factors,) = directions, batch.per_part(lengths)
         joined = joined if divisors is None else joined / batch.per_part(divisors)[0]
         directions, lengths, divisors = [joined * factors], torch.ones_like(lengths[:1]), None
-    kind = StepKind(link, decays=decay != 1.0, divides=divisors is not None)
-    fixed = lengths.new_tensor([1.0, 0.0, decay]).expand(len(lengths), 3)
+    kind = kind._replace(decays=decay != 1.0, divides=divisors is not None)
+    fixed = lengths.new_tensor([scale, momentum, decay]).expand(len(lengths), 3)
     columns = [fixed, lengths[:, None], (lengths if divisors is None else divisors)[:, None]]
-    _take(batch, kind, directions, None, list(torch.cat(columns, dim=1).unbind()))
+    _take(batch, kind, directions, buffers, list(torch.cat(columns, dim=1).unbind()))
 
 
 def _take(
@@ -133,13 +151,15 @@ def _take(
         # joined weights are only written
         dtype = batch.weights[0].dtype
         weights = [torch.empty_like(mirrors[0], dtype=dtype)] if batch.joined else batch.parts(batch.weights)
-    step: Callable[..., None] = partial(_update, kind, False)
-    if batch.compiled:
-        dtypes = (x and x[0].dtype for x in (mirrors, directions, buffers, weights))
-        step = kernel(_update, (kind, True), tuple(dtypes), mirrors[0].device, torch.get_num_threads())
+    steps: dict[torch.dtype, Callable[..., None]] = {}
+    for dtype in {x.dtype for x in directions}:  # those of vectors and of matrices may differ
+        steps[dtype] = partial(_update, kind, False)
+        if batch.compiled:
+            dtypes = mirrors[0].dtype, dtype, *(x and x[0].dtype for x in (buffers, weights))
+            steps[dtype] = kernel(_update, (kind, True), dtypes, mirrors[0].device, torch.get_num_threads())
     absent = [None] * len(mirrors)
     for tensors in zip(mirrors, directions, buffers or absent, weights or absent, numbers, strict=True):
-        step(*tensors)
+        steps[tensors[1].dtype](*tensors)
     batch.write(batch.mirrors, mirrors)
     if own_buffers is not None and buffers is not None:
         batch.write(own_buffers, buffers)
