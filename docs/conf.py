@@ -55,6 +55,7 @@ nitpick_ignore_regex = [
         "py:class",
         r"attsvm\.estimator\.[a-z_]+\.(SequenceEstimator|SequenceClassifier|PromptEstimator|LearnedUnit|Saveable)",
     ),
+    ("py:class", r"attsvm\.(estimator\.bag_tokens\.BagTokens|_fit\.page_result\.PageResult)"),
     ("py:class", r"attsvm\.(norms|optimizers|regularization|stack|torch)\.[a-z_]+\.[A-Za-z_]+"),
     ("py:obj", r"attsvm\.extensions\.T"),
 ]
