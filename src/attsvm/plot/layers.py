@@ -15,7 +15,7 @@ from attsvm.stack import Stack, StackRun
 
 def stack_run(
     run: StackRun,
-    stack: Stack,
+    stack: Stack | None,
     *,
     trial: int | Sequence[int],
     sequences: Sequence[int] | None,
@@ -23,6 +23,7 @@ def stack_run(
 ) -> Axes:
     """Draw it as :meth:`attsvm.StackRun.plot` says."""
     check_kind("stack", stack, Stack, "attsvm.Stack(problem, layers)")
+    assert stack is not None
     index = tuple(np.atleast_1d(np.asarray(trial, dtype=int)).tolist())
     if len(index) != len(run.batch_shape):
         raise ProblemError(f"trial: expected an index for batch axes of shape {run.batch_shape}, got {trial!r}")

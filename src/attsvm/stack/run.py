@@ -104,7 +104,7 @@ class StackRun(Result):
 
     def plot(
         self,
-        stack: Any,
+        stack: Any = None,
         *,
         trial: int | Sequence[int] = (),
         sequences: Sequence[int] | None = None,
