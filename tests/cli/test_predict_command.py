@@ -254,7 +254,10 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
         ("b,x,y\n,1,0\n", "expected a bag for each row"),
         ("", "expected a header and a row for each token, got an empty file"),
         ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
-        (",b,x,y\n0,a,1,0\n", "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop="),
+        (
+            ",b,x,y\n0,a,1,0\n",
+            "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop=",
+        ),
         ("b,y\na,0\n", "expected at least one column of numbers or words"),
     ):
         path.write_text(content)
