@@ -221,7 +221,7 @@ def test_predictions_refuse_other_columns_kinds_and_units_by_name(fitted, tmp_pa
     for changed_table, named in (
         (new.drop(columns="age"), "missing age$"),
         (new.rename(columns={"age": "years"}), "missing age and unknown years$"),
-        (new.assign(height=1.8), "unknown height$"),
+        (new.assign(height=1.8), "unknown height; leave them out, as attsvm predict --drop does$"),
         (new.assign(mass="heavy"), "expected numbers in column 'mass', as in the fit, got words"),
         (new.assign(site=1.0), "expected words in column 'site', as in the fit, got numbers"),
         (new.assign(mass=new.mass * 1000), "expected column 'mass' in the unit of the fit, where its numbers are from"),
