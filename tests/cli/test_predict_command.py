@@ -254,7 +254,10 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
         ("b,x,y\n,1,0\n", "expected a bag for each row"),
         ("", "expected a header and a row for each token, got an empty file"),
         ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
-        (",b,x,y\n0,a,1,0\n", "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0'"),
+        (
+            ",b,x,y\n0,a,1,0\n",
+            "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop=",
+        ),
         ("b,y\na,0\n", "expected at least one column of numbers or words"),
     ):
         path.write_text(content)
@@ -274,6 +277,10 @@ def test_spaces_around_names_and_words_are_none_of_them(tmp_path):
     assert (found.sequences.columns, found.sequences.words) == (("x", "site"), {"site": ("left",)})
     assert (found.sequences.names.tolist(), found.labels.tolist()) == (["001", "002"], ["yes", "no"])
     np.testing.assert_array_equal(found.sequences.table, [[1.5, 0], [2, 0], [3, np.nan]])
+    path.write_text('\nb,x,y\n1,2,yes\n1, ,yes\n2,"  ",no\n2,3,no\n')  # spaces make no words of numbers
+    found = read_bags(path, "b", "y")
+    assert found.sequences.words is None
+    np.testing.assert_array_equal(found.sequences.table[found.sequences.ids, 0], [2, np.nan, np.nan, 3])
 
 
 def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
@@ -289,6 +296,9 @@ def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
     for data, test in ((path, None), (other, path)):
         with pytest.raises(ProblemError, match=f"bags.csv: {named}"):
             attsvm.fit(data, bag="molecule", labels="active", test=test, drop=["patient"])
+    for others in ({"groups": np.arange(12)}, {"test": frame}):
+        with pytest.raises(ProblemError, match=r"groups: expected the name of a column|test: expected a file"):
+            attsvm.fit(other, bag="molecule", labels="active", **others)
     frame[frame["active"] == "inactive"].drop(columns="charge").to_csv(path, index=False)
     with pytest.raises(ProblemError, match=r"^labels: expected at least two classes, got only inactive$"):
         attsvm.fit(path, bag="molecule", labels="active", groups="patient")

@@ -332,6 +332,11 @@ def test_a_refused_call_of_partial_fit_changes_nothing(data):
         model.partial_fit(frame, labels, bag="a")
     with pytest.raises(ValueError, match="at least one"):
         model.partial_fit(frame, labels, sample_weight=0 * (labels == "yes"))
+    with pytest.raises(ValueError, match="num_sequences"):
+        model.partial_fit(frame.assign(a=1e9), labels, num_sequences=0)
+    with pytest.raises(ProblemError, match="expected finite numbers"):
+        model.partial_fit(frame.assign(a=np.where(frame["bag"] == "bag 00", np.nan, 1e9)), labels)
+    np.testing.assert_array_equal(model.ranges_, untouched.ranges_)
     # bag= of the first call holds
     expected = untouched.partial_fit(frame, labels).decision_function(frame)
     assert (model.partial_fit(frame, labels, bag="bag").decision_function(frame) == expected).all()

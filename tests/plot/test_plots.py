@@ -132,7 +132,7 @@ def test_a_comparison_draws_what_it_can_and_names_what_it_cannot(problem, run):
     assert len(plot.compare(problem, {"mine": unknown, "a": run}, quantity="loss").lines) == 2
     with pytest.raises(ProblemError, match=r"^runs\['mine'\]: norm: expected"):
         plot.compare(problem, {"mine": unknown})
-    with pytest.raises(ProblemError, match="quantities: expected"):
+    with pytest.raises(ProblemError, match=r"^quantity: expected"):
         plot.compare(problem, {"mine": unknown, "a": run}, quantity="error")
 
 

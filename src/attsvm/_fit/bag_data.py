@@ -60,7 +60,8 @@ def read_given(
     other = None
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
-            raise ProblemError("test: expected a tuple of sequences and labels, or a file, got something else")
+            got = f"{len(test)} entries" if isinstance(test, tuple) else type(test).__name__
+            raise ProblemError(f"test: expected a tuple of sequences and labels, as the data are arrays, got {got}")
         other = BagFile(_sequences(test[0]), np.asarray(test[1]))
     found = BagFile(_sequences(data), np.asarray(labels), None if groups is None else np.asarray(groups))
     return GivenBags(found, other, "arrays", None)
@@ -75,6 +76,9 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
             f"labels: expected the name of the column of the labels in {path}, got {got}; for labelled texts use "
             "attsvm fit-text"
         )
+    if not isinstance(groups, str | None):
+        raise ProblemError(f"groups: expected the name of a column of {path}, got {type(groups).__name__}")
+    _check_is_file(test)
     bags = read_bags(path, bag, label, groups, drop)
     other = None
     if test is not None:
@@ -83,6 +87,11 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
         if part is not None:
             _check_numbers(name, part)
     return GivenBags(bags, other, path, _columns(bag, label, groups, drop))
+
+
+def _check_is_file(test: Any) -> None:
+    if not isinstance(test, str | os.PathLike | None):
+        raise ProblemError(f"test: expected a file, as the data are, got {type(test).__name__}")
 
 
 def _check_numbers(path: str, bags: BagFile) -> None:
@@ -94,8 +103,8 @@ def _check_numbers(path: str, bags: BagFile) -> None:
         if len(missing) and column not in (sequences.words or ()):
             raise ProblemError(
                 f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are missing or infinite, "
-                f"the first in row {rows[missing].min()}; leave out these rows, or the column by --drop {column}, or "
-                "fill them in Python, by token_net= of attsvm.AttentionClassifier"
+                f"the first in row {rows[missing].min()}; leave out these rows, or the column by --drop {column}, in "
+                f"Python by drop=[{column!r}], or fill them in Python, by token_net= of attsvm.AttentionClassifier"
             )
 
 
@@ -144,6 +153,7 @@ def _of_archive(path: Any, labels: Any, groups: Any, test: Any) -> GivenBags | N
         return None
     if labels is not None or groups is not None:
         raise ProblemError(f"labels, groups: expected those of {path}, as its arrays, got others")
+    _check_is_file(test)
     return GivenBags(read_bags(path), None if test is None else read_bags(test), os.fspath(path), None)
 
 

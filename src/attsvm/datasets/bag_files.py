@@ -123,7 +123,7 @@ def read_bags(
     if unnamed is not None:
         raise ProblemError(
             f"{path}: expected a name for each column, got none for column {list(frame).index(unnamed) + 1}; if it "
-            f"numbers the rows, leave it out: --drop '{unnamed}'"
+            f"numbers the rows, leave it out: --drop '{unnamed}', or drop=['{unnamed}'] in Python"
         )
     with _named(path):
         bags = Bags.of(frame.drop(columns=[*left_out]), bag)
@@ -166,10 +166,17 @@ def _as_written(path: str | os.PathLike[str], bag: str) -> Any:
         if not header:
             raise ProblemError(f"{path}: expected a header and a row for each token, got an empty file")
         check_columns(path, header, header)  # pandas renames columns of one name
-        for _ in rows:  # pandas fills up short rows
-            pass
-        table = io.StringIO(text, newline="")
-        return pd.read_csv(table, sep=separator, header=0, names=header, dtype={bag: str}, index_col=False)
+        # pandas fills up short rows, which this refuses, and a column of numbers with a field of spaces becomes words
+        spaces = {field for fields in rows for field in fields if field.isspace()}
+        return pd.read_csv(
+            io.StringIO(text, newline=""),
+            sep=separator,
+            header=0,
+            names=header,
+            dtype={bag: str},
+            index_col=False,
+            na_values=sorted(spaces),
+        )
 
 
 @contextlib.contextmanager

@@ -284,7 +284,7 @@ def csv_rows(path: object, text: str, separator: str = ",") -> Iterator[list[str
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     with reading(path, "cannot be read as a table"):
-        header = next(rows, [])
+        header = next(filter(None, rows), [])
         check_columns(path, header, [], separator=separator)
         yield header
         for fields in filter(None, rows):

@@ -214,10 +214,10 @@ class SequenceEstimator(Learned):
     def _fit_chunk(self, *data: Any, num_sequences: int | None, classes: Any = None) -> Self:
         """Make one pass; the arguments are those of ``partial_fit``."""
         settings = read_settings(self)
+        size = None if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         continues = hasattr(self, "_state")
         given, task, _, after = self._read_task(*data, continues="partial_fit" * continues, classes=classes)
-        size = len(given.sequences)
-        size = size if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
+        size = len(given.sequences) if size is None else size
         generator = check_random_state(self.random_state)
         with on_device(settings.device):
             begun = resumed(self._state, settings.optimizer) if continues else self._start(task, generator)
@@ -237,6 +237,7 @@ class SequenceEstimator(Learned):
         weights = read_weights(weights, labels)
         task, tally = self._task(given, labels, weights, before, continues, classes)
         self.bag_ = bag
+        self.ranges_ = ranges_of(given.sequences, getattr(self, "ranges_", None) if continues else None)
         return given, task, np.flatnonzero(weights), tally
 
     def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:
@@ -306,15 +307,15 @@ class SequenceEstimator(Learned):
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
-    def _learned(self, given: GivenSequences, *, first: bool) -> Sequences:
-        """The tokens of a fit for the network; a further one widens the ranges, and keeps ``token_net_``."""
-        self.ranges_ = ranges_of(given.sequences, None if first else getattr(self, "ranges_", None))
-        return self._mapped(given, fit=first)
-
-    def _mapped(self, given: GivenSequences, *, fit: bool = False) -> Sequences:
+    def _mapped(self, given: GivenSequences) -> Sequences:
+        """The tokens for the network, in the units of the fit."""
         ranges = getattr(self, "ranges_", None)
-        if ranges is not None and not fit:
+        if ranges is not None:
             check_ranges(given.sequences, ranges, getattr(self, "feature_names_in_", None))
+        return self._through_net(given, fit=False)
+
+    def _through_net(self, given: GivenSequences, *, fit: bool) -> Sequences:
+        """The tokens for the network; ``fit``: fits ``token_net_`` to them."""
         if self.token_net is None:
             check_finite("X", given, getattr(self, "feature_names_in_", None))
             if not given.sequences.words:

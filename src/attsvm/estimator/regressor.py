@@ -315,7 +315,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         if continues and network != self._state.network:
             raise ProblemError(f"loss, quantile: expected those of before with {continues}, got {loss}")
         labels, weights = labels[kept], weights[kept]
-        sequences = self._learned(given, first=not continues)
+        sequences = self._through_net(given, fit=not continues)
         if not continues:
             self.target_centre_, self.target_scale_ = loss.unit(labels, weights)
         tally = (before or WeightSum()).with_weights(weights)

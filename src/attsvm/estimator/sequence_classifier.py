@@ -77,7 +77,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
 
     @abstractmethod
     def _token_parts(self, sequences: Sequences) -> np.ndarray:
-        """FitParts of the tokens in the outputs of the network, (N, C)."""
+        """Parts of the tokens in the outputs of the network, (N, C)."""
 
     @reports("training")
     def fit(
@@ -370,7 +370,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
             self.classes_, self.positive_ = found, positive
         elif classes is not None and not np.array_equal(found, self.classes_):
             raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(found)}")
-        sequences = self._learned(given, first=not continues)
+        sequences = self._through_net(given, fit=not continues)
         return read_task(sequences, labels, weights, self.class_weight, before or Tally.empty(self._order))
 
     def _train(self, parts: FitParts, settings: Settings, generator: np.random.RandomState, *, continues: bool) -> Self:

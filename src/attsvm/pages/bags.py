@@ -132,7 +132,7 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
 def _notes(report: dict[str, Any], part: str, members: list[dict[str, Any]]) -> Iterator[str]:
     if members:
         said = ensemble_note("attention", [member["name"] for member in members])
-        why = "It has one because too few bags can be held out for early stopping."
+        why = "An ensemble is used because too few bags can be held out for early stopping."
         yield f"{said} {why} Figures are of attention alone."
     if alone := one_class(report):
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."

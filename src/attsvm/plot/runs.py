@@ -85,6 +85,7 @@ def compare(
     'direction error'
     """
     named = named_runs(problem, runs)
+    check_choice("quantity", quantity, *LABELS)
     check_choice("band", band, *BANDS)
     target = problem if target is None else target
     values, without = {}, {}
