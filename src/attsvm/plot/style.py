@@ -262,10 +262,11 @@ def interval_of_mean(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     It needs two numbers in a row; others have none (NaN).
     """
     counts = np.isfinite(values).sum(axis=1)
+    known = np.where(np.isfinite(values), values, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        deviation = np.where(counts > 1, np.nanstd(values, axis=1) * np.sqrt(counts / (counts - 1)), np.nan)
-        half = stdtrit(np.maximum(counts - 1, 1), 0.975) * deviation / np.sqrt(counts)
-    mean = np.nanmean(values, axis=1)
+        mean = known.sum(axis=1) / counts
+        squares = (np.where(np.isfinite(values), values - mean[:, None], 0.0) ** 2).sum(axis=1)
+        half = stdtrit(np.maximum(counts - 1, 1), 0.975) * np.sqrt(squares / (counts - 1) / counts)
     return mean - half, mean + half
 
 
