@@ -283,11 +283,12 @@ def test_attention_that_a_function_of_a_user_steers_is_not_measured_as_if_it_did
         assert recorded(0.0) == recorded(0.3) == 1
 
 
-def test_every_model_inside_a_module_is_inspected_eagerly_and_keeps_its_implementations():
+@pytest.mark.parametrize("second", ["eager", None])
+def test_every_model_inside_a_module_is_inspected_eagerly_and_keeps_its_implementations(second):
     """Then its attention is compared, also where the module around it has no configuration."""
     config = transformers.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2, attn_implementation="sdpa")
     models = torch.nn.ModuleList([transformers.GPT2Model(config), transformers.GPT2Model(copy.deepcopy(config))])
-    models[1].set_attn_implementation("eager")
+    models[1].config._attn_implementation = second
     used = []
 
     class Two(torch.nn.Module):
@@ -303,7 +304,7 @@ def test_every_model_inside_a_module_is_inspected_eagerly_and_keeps_its_implemen
     assert used == [["eager", "eager"]] * len(used)
     assert len(found.heads) == 4
     assert found.rebuilt_error.max() < 1e-5
-    assert [model.config._attn_implementation for model in models] == ["sdpa", "eager"]
+    assert [model.config._attn_implementation for model in models] == ["sdpa", second]
 
 
 def test_packed_sequences_and_other_masks_of_attention_functions():

@@ -167,11 +167,14 @@ class TwoModels(nn.Module):
         super().__init__()
         self.first, self.second = first, second
 
-    def forward(self, both=True, **batch):
-        return self.first(**batch), self.second(**batch) if both else None
+    def forward(self, both=True, parts=False, **batch):
+        found = self.first(**batch)
+        if parts:  # as a block that does the work of its attention module itself
+            self.second.encoder.layer[0].attention.self.query(found[0])
+        return found, self.second(**batch) if torch.as_tensor(both).any() else None
 
 
-def test_every_layer_that_runs_is_read_or_the_model_is_refused():
+def test_every_layer_that_runs_is_read_or_the_model_is_refused(monkeypatch):
     """Attention that is neither read nor part of what is read, and a module that runs for several layers."""
     model = TwoModels(bert(), like_bert("Yoso"))
     unread = r"expected attention of a known family \(ALBERT, .*\), got YosoAttention, YosoSelfAttention; family= can"
@@ -184,6 +187,10 @@ def test_every_layer_that_runs_is_read_or_the_model_is_refused():
     assert all(name.startswith("second.") for name in found.not_run)
     alone = attsvm.inspect.inspect(model.first, words(), margins=False)
     assert (found.selected == alone.selected).all()
+    refused(unread, model, words() | {"both": False, "parts": True})
+    with monkeypatch.context() as patch:
+        patch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
+        refused(unread, model, words() | {"both": torch.tensor([False, False, True])})
     model = bert()
     model.encoder.layer[1] = model.encoder.layer[0]
     refused("expected one call of .*attention.self in a pass, got more", model, words())

@@ -129,6 +129,21 @@ def test_windows_of_pictures_are_sequences_of_their_own():
         assert_equal(found, layer, expected)
 
 
+def test_the_patches_of_a_picture_in_one_row_are_no_sequences(monkeypatch):
+    """The row is not cut, and the number of patches does not limit that of the queries."""
+    sizes = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "num_heads": 2, "patch_size": 2, "mlp_ratio": 2}
+    vision = transformers.models.qwen2_vl
+    config = vision.configuration_qwen2_vl.Qwen2VLVisionConfig(**sizes)
+    model = spread_out(vision.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel(config))
+    patches = torch.randn(16, 3 * 2 * 2 * 2, generator=torch.Generator().manual_seed(2))
+    batch = {"hidden_states": patches, "grid_thw": torch.tensor([[1, 4, 4]])}
+    monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
+    found = attsvm.inspect.inspect(model, batch, queries=10, margins=False)
+    assert found.groups[0][:4] == ([0], 1, 16, 10)
+    assert found.selected.shape == (2, 1, 10)
+    assert found.rebuilt_error.max() < CLOSE
+
+
 def test_sequences_of_a_batch_that_run_different_layers_are_refused(monkeypatch):
     """The second sequence does not run the first layer."""
 

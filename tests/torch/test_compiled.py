@@ -117,3 +117,72 @@ def test_a_step_inside_torch_compile_is_the_step(make):
         runs.append(parameters)
     for plain, inside in zip(*runs, strict=True):
         assert torch.equal(plain, inside)
+
+
+def stepped(parameters, change=lambda step: None, steps=4, **options):
+    """The parameters and their momentum after steps, the eager ones and the compiled ones."""
+    runs = []
+    for kernels in (False, True):
+        generator = torch.Generator().manual_seed(2)
+        own = parameters()
+        optimizer = MirrorDescent(own, lr=0.01, compiled=kernels, **options)
+        for step in range(steps):
+            change(step)
+            for parameter in own:
+                parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            optimizer.step()
+        runs.append([*own, *(x for parameter in own for x in optimizer.state[parameter].values())])
+    for eager, kernel in zip(*runs, strict=True):
+        torch.testing.assert_close(kernel, eager, rtol=2e-6, atol=1e-7)
+
+
+def test_kernels_do_not_depend_on_the_default_dtype():
+    def change(step):
+        torch.set_default_dtype(torch.float64 if step % 2 else torch.float32)
+
+    parameter = torch.linspace(-1, 1, 1 << 15, dtype=torch.float32)
+    try:
+        options = {"p": 1.5, "normalize": True, "momentum": 0.9}
+        stepped(lambda: [torch.nn.Parameter(parameter.clone())], change, **options)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_normalised_steps_where_weights_are_not_contiguous_and_gradients_are():
+    def parameters():
+        some = torch.linspace(-1, 1, 300 * 600).view(300, 600)
+        return [torch.nn.Parameter(x.clone()[:, ::2]) for x in (some[:256, :512], some[:181, :362])]
+
+    stepped(parameters, p=1.5, normalize=True)
+
+
+def test_states_of_two_dtypes_are_not_mixed():
+    """A model may be converted after some of its parameters have a momentum."""
+    runs = []
+    for kernels in (False, True):
+        generator = torch.Generator().manual_seed(3)
+        parameters = [torch.nn.Parameter(torch.randn(150, 150, generator=generator)) for _ in range(2)]
+        optimizer = MirrorDescent(parameters, lr=0.01, p=2.0, momentum=0.9, compiled=kernels)
+        for step in range(4):
+            if step == 2:
+                for parameter in parameters:
+                    parameter.grad, parameter.data = None, parameter.data.double()
+            for parameter in parameters if step > 1 else parameters[1:]:
+                parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            optimizer.step()
+        runs.append([*parameters, *(optimizer.state[x]["momentum_buffer"] for x in parameters)])
+    assert [x.dtype for x in runs[1][2:]] == [torch.float64, torch.float32]
+    for eager, kernel in zip(*runs, strict=True):
+        torch.testing.assert_close(kernel, eager, rtol=1e-6, atol=1e-6)
+
+
+def test_a_weight_that_is_its_own_gradient_does_not_change_later_steps():
+    runs = []
+    for kernels in (False, True):
+        parameter = torch.nn.Parameter(torch.linspace(-1, 1, 4999))
+        optimizer = MirrorDescent([parameter], lr=0.1, p=2.0, compiled=kernels)
+        for gradient in (parameter.detach(), torch.ones(4999)):
+            parameter.grad = gradient
+            optimizer.step()
+        runs.append(parameter)
+    torch.testing.assert_close(*runs)

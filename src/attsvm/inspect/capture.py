@@ -15,7 +15,7 @@ from attsvm._utils.files import reason
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
-from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading, refuse_unread
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, Unread, reading, refuse_unread
 from attsvm.inspect.model_calls import (
     Uncompiled,
     call_model,
@@ -145,8 +145,8 @@ def _run(
                 contextlib.suppress(_LastLayerDone),
             ):
                 call_model(model, piece)
+            refuse_unread(layer for layer in (*recorded, *others) if layer.name in now)
             if number == 0:
-                refuse_unread(layer for layer in (*recorded, *others) if layer.name in now)
                 have_run |= now
                 idle = set(left)
             elif left != idle:
@@ -154,7 +154,9 @@ def _run(
                     f"batch: expected sequences that run the same layers, got some that run {min(left ^ idle)} and some"
                     " that do not"
                 )
-            stops = True  # a module that several layers share is found in the first chunk, where it runs again
+            # a module that several layers share is found in the first chunk, where it runs again, but attention that is
+            # not read may run in any
+            stops = not (to_the_end and any(isinstance(layer.family, Unread) for layer in others))
     return {name: of_layer for name, of_layer in parts.items() if of_layer}
 
 

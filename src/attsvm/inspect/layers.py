@@ -162,7 +162,13 @@ def reading(
             with contextlib.suppress(Exception):  # a layer that cannot be read tells nothing
                 layer.watch(ran(), padding)
 
+        if isinstance(layer.family, Unread):  # a model may run its parts without calling the module itself
+            parts = [one for one in layer.module.modules() if next(one.parameters(recurse=False), None) is not None]
+            running = [one.register_forward_hook(lambda *_: have_run.add(layer.name)) for one in parts]
+        else:
+            running = []
         return [
+            *running,
             layer.module.register_forward_pre_hook(before, with_kwargs=True),
             # before the hook of FSDP, which takes the weights away
             layer.module.register_forward_hook(after, with_kwargs=True, prepend=True),
@@ -229,15 +235,23 @@ class Unread(Family):
         """Whether a module is of this family: none is."""
         return False
 
+    def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
+        """Raise ProblemError."""
+        raise _unknown_family([type(module).__name__])
+
 
 def refuse_unread(layers: Iterable[AttentionLayer]) -> None:
     """Raise ProblemError if one of some layers, which have run, is not read."""
     unread = sorted({type(layer.module).__name__ for layer in layers if isinstance(layer.family, Unread)})
     if unread:
-        raise ProblemError(
-            f"model: expected attention of a known family ({', '.join(FAMILIES.names())}), got {', '.join(unread)};"
-            " family= can read it, or leave it out"
-        )
+        raise _unknown_family(unread)
+
+
+def _unknown_family(kinds: list[str]) -> ProblemError:
+    return ProblemError(
+        f"model: expected attention of a known family ({', '.join(FAMILIES.names())}), got {', '.join(kinds)};"
+        " family= can read it, or leave it out"
+    )
 
 
 def _unread(model: nn.Module, found: list[AttentionLayer]) -> dict[str, nn.Module]:

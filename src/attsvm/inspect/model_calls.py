@@ -24,7 +24,7 @@ CHUNK_LOGITS = 2**24
 
 
 def num_sequences(batch: Any) -> int | None:
-    """Sequences of a batch; None for a batch that is passed to the model in one piece.
+    """Sequences of a batch; None for a batch that is passed to the model in one piece, because they are not known.
 
     Raises ProblemError if the batch holds no tensor, or is empty.
     """
@@ -33,20 +33,13 @@ def num_sequences(batch: Any) -> int | None:
         raise ProblemError(f"batch: expected the arguments of the model, got {type(batch).__name__} without tensors")
     if 0 in first.shape:
         raise ProblemError(f"batch: expected at least one token, got a tensor of shape {tuple(first.shape)}")
-    return len(first) if isinstance(batch, Mapping) else None
+    return len(first) if _has_pieces(batch) else None
 
 
 def chunks(batch: Any) -> Iterator[Any]:
     """The batch in pieces of a few sequences, if each tensor of a mapping has an entry for each; else in one piece."""
     first = _first_tensor(batch)
-    if not isinstance(batch, Mapping) or first is None:
-        yield batch
-        return
-    tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
-    # several pictures of each text, or the patches of all pictures in one row
-    if any(len(value) not in (1, len(first)) for value in tensors) or any(
-        "grid" in name or "shapes" in name for name in batch
-    ):
+    if first is None or not _has_pieces(batch):
         yield batch
         return
     n, T = len(first), first.shape[1] if first.ndim == 2 else 512
@@ -56,6 +49,16 @@ def chunks(batch: Any) -> Iterator[Any]:
             key: value[at : at + step] if isinstance(value, Tensor) and value.ndim and len(value) == n else value
             for key, value in batch.items()
         }
+
+
+def _has_pieces(batch: Any) -> bool:
+    """Whether each tensor of a mapping has an entry for each sequence, or one for all."""
+    if not isinstance(batch, Mapping):
+        return False
+    tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.ndim]
+    # the patches of all pictures may be in one row, and a text may have several pictures
+    packed = any("grid" in name or "shapes" in name for name in batch)
+    return not packed and all(len(value) in (1, len(tensors[0])) for value in tensors)
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
@@ -108,20 +111,22 @@ def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
     before = _implementations(model)
     model.eval()
     try:
-        if any(name != attention and not _is_foreign(name) for _, name in before):
+        if any(name not in (None, attention) and not _is_foreign(name) for _, name in before):
             inner: set[int] = set()
             for module in model.modules():
                 set_implementation: Any = getattr(module, "set_attn_implementation", None)
                 if id(module) not in inner and set_implementation is not None:
                     set_implementation(attention)
                     inner |= {id(part) for part in module.modules()}
-            changed = {id(config): new for config, new in _implementations(model)}  # some had none before
+            changed = {id(config): new for config, new in _implementations(model)}
             for config, name in before:
-                config._attn_implementation = name if _is_foreign(name) else changed[id(config)]
+                if name is not None:  # such a configuration may not be that of a model
+                    config._attn_implementation = name if _is_foreign(name) else changed[id(config)]
         yield
     finally:
         for config, name in before:  # outer ones first, because each sets those inside it
-            config._attn_implementation = name
+            if config._attn_implementation != name:
+                config._attn_implementation = name
         for module in training:
             module.training = True
 
@@ -144,14 +149,14 @@ class Uncompiled:
             Uncompiled._stance = None
 
 
-def _implementations(model: nn.Module) -> list[tuple[Any, str]]:
+def _implementations(model: nn.Module) -> list[tuple[Any, str | None]]:
     """The configurations inside a model, outer ones first, and the implementation of attention that each names."""
     configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    named = ((config, getattr(config, "_attn_implementation", None)) for config in configs.values())
-    return [(config, name) for config, name in named if isinstance(name, str)]
+    named = ((config, getattr(config, "_attn_implementation", config)) for config in configs.values())
+    return [(config, name) for config, name in named if name is None or isinstance(name, str)]
 
 
-def _is_foreign(name: str) -> bool:
+def _is_foreign(name: str | None) -> bool:
     """Whether an implementation of attention is a function that ``transformers`` does not have itself."""
     function = import_object("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS").get(name)
     module = getattr(getattr(function, "func", function), "__module__", "transformers")

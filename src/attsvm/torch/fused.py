@@ -48,12 +48,16 @@ def compiler_works(device: torch.device) -> bool:
 
 
 def fits_kernel(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether a kernel takes a tensor with its gradient and state: all contiguous, and each of more than one entry.
+    """Whether a kernel takes a tensor with its gradient and state: contiguous, on one device, of more than one entry.
 
     `torch.compile` treats lengths 0 and 1 as constants, so it would compile separate kernels for them.
     """
     first = tensors[0]
-    return first is not None and first.numel() > 1 and all(x is None or x.is_contiguous() for x in tensors)
+    return (
+        first is not None
+        and first.numel() > 1
+        and all(x is None or (x.is_contiguous() and x.device == first.device) for x in tensors)
+    )
 
 
 # the number of threads is an argument because the compiler writes it into the loops
@@ -110,7 +114,9 @@ class _Direct:
         if self.served is not None:
             made, given = self.served
             numbers = [None if x is None else x.data_ptr() for x in tensors] + [length]
-            if all(x in numbers for x in given):
+            # tensors that share memory, such as a weight that is its own gradient, cannot be told apart
+            apart = len({*numbers} - {None}) == sum(x is not None for x in numbers)
+            if apart and all(x in numbers for x in given):
                 self.known[length] = made, itemgetter(*map(numbers.index, given))
         return result
 

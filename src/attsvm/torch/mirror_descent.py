@@ -275,8 +275,10 @@ class MirrorDescent(MirrorOptimizer):
         self, group: dict[str, Any], batch: TensorBatch, scale: float, q: float
     ) -> tuple[list[Tensor] | None, tuple[Tensor, Tensor]]:
         """The directions of a batch, as in ``Along``, with their divisors m and sums Σ(|b|/m)^q."""
-        directions, known = [], self._power_sums
+        directions: list[tuple[Tensor, Direction]] = []
+        known: dict[int, PowerSum] = {}
         if batch.compiled and not batch.joined and batch.sharding is WHOLE:
+            known = self._power_sums
             given = zip(batch.parameters, batch.gradients, strict=True)
             directions = [
                 (x, self._direction(group, x, gradient, scale)) for x, gradient in given if id(x) not in known

@@ -92,7 +92,10 @@ def fits_one_pass(direction: Direction, q: float) -> bool:
         and gradient.numel() % ROWS == 0
         and gradient.numel() >= ROWS * SHORTEST_ROW
         and gradient.is_contiguous()
-        and (buffer is None or (buffer.is_contiguous() and buffer.dtype == torch.float32))
+        and (
+            buffer is None
+            or (buffer.is_contiguous() and buffer.dtype == torch.float32 and buffer.device == gradient.device)
+        )
         and q <= LARGEST_EXPONENT
     )
 
@@ -122,7 +125,7 @@ def _measured(directions: Sequence[Direction], exponents: Sequence[int | None], 
     if not fitting:
         return found
     rows = [[directions[i].scale * 2.0**-e, directions[i].weight * 2.0**-e] for i, e in fitting]
-    numbers = torch.tensor([[*row, *_UNUSED] for row in rows]).unbind()
+    numbers = directions[0].gradient.new_tensor([[*row, *_UNUSED] for row in rows]).unbind()
     threads, results = torch.get_num_threads(), []
     for (i, _), factors in zip(fitting, numbers, strict=True):
         one = directions[i]

@@ -366,10 +366,12 @@ class MirrorOptimizer(Optimizer, ABC):
             kernel = compiles(device) and fits_kernel(row)
             if joined is None or kernel:
                 joined = row[0].numel() <= LARGEST_JOINED or (device.type != "cpu" and not kernel)
-            key = (device, parameter.dtype, gradient.dtype, sharding, joined, kernel)
+            # the state of a model whose dtype was changed has the one before
+            state = row[2].dtype, None if row[3] is None else row[3].dtype
+            key = (device, parameter.dtype, gradient.dtype, state, sharding, joined, kernel)
             sorted_out.setdefault(key, []).append([parameter, *row])
         batches = []
-        for (_, _, _, sharding, joined, kernel), rows in sorted_out.items():
+        for (*_, sharding, joined, kernel), rows in sorted_out.items():
             parameters, weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
             momenta = buffers if momentum else None
             joined = joined and len(rows) > 1

@@ -94,7 +94,8 @@ def accumulate(batch: TensorBatch, scale: float, momentum: float, nesterov: bool
     numbers = buffers[0].new_tensor([scale, momentum, 1.0, 1.0, 1.0])
     add: Callable[..., None] = partial(_accumulate, nesterov)
     if batch.compiled:
-        dtypes = dtype, gradients[0].dtype, dtype if nesterov else None
+        own = buffers[0].dtype
+        dtypes = own, gradients[0].dtype, own if nesterov else None
         add = kernel(_accumulate, (nesterov,), dtypes, buffers[0].device, torch.get_num_threads())
     for buffer, gradient, direction in zip(buffers, gradients, directions, strict=True):
         add(buffer, gradient, direction if nesterov else None, numbers)
