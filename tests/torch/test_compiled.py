@@ -186,3 +186,15 @@ def test_a_weight_that_is_its_own_gradient_does_not_change_later_steps():
             optimizer.step()
         runs.append(parameter)
     torch.testing.assert_close(*runs)
+
+
+def test_kernels_are_those_of_torch_compile_where_its_internals_differ(monkeypatch):
+    def fails(self, graph, examples):
+        raise TypeError("no such argument")
+
+    monkeypatch.setattr(fused._Direct, "_compile", fails)
+    fused.kernel.cache_clear()
+    try:
+        stepped(lambda: [torch.nn.Parameter(torch.linspace(-1, 1, 4998))], lambda step: None, p=1.3)
+    finally:
+        fused.kernel.cache_clear()

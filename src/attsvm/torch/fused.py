@@ -4,6 +4,7 @@ A kernel is compiled for an option and for dtypes, not for a model: it is not co
 gradient that is None.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
@@ -81,12 +82,18 @@ def kernel(
             torch._dynamo.mark_dynamic(tensor, 0)
     # isolated: kernels made from one function would otherwise share one limit of recompilations
     compiler: Any = torch.compile
-    made = _Direct(step) if device.type == "cpu" else compiler(step, fullgraph=True, isolate_recompiles=True)
+    given = (*typical, torch.ones(NUM_NUMBERS, dtype=dtypes[0], device=device))
     # While a kernel is compiled, its exponents are constants. torch would make a number that differs from that of an
     # earlier kernel a variable, and its cache of compiled graphs, which does not see the value, may then return the
     # kernel of another exponent.
     with torch._dynamo.config.patch(specialize_float=True):
-        made(*typical, torch.ones(NUM_NUMBERS, dtype=dtypes[0], device=device))
+        if device.type == "cpu":
+            with contextlib.suppress(Exception):  # it uses what is internal to PyTorch and may change
+                direct = _Direct(step)
+                direct(*given)
+                return direct
+        made: Callable[..., Any] = compiler(step, fullgraph=True, isolate_recompiles=True)
+        made(*given)
     return made
 
 
