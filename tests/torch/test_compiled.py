@@ -188,6 +188,7 @@ def test_a_weight_that_is_its_own_gradient_does_not_change_later_steps():
     torch.testing.assert_close(*runs)
 
 
+@pytest.mark.long
 def test_kernels_are_those_of_torch_compile_where_its_internals_differ(monkeypatch):
     def fails(self, graph, examples):
         raise TypeError("no such argument")
