@@ -34,7 +34,7 @@ SOURCE is the name of a data source, a file that one of them reads, or an import
 `Source` (see `attsvm.datasets`).
 
 Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together and
-compared with no Att-SVM: this is `attsvm.AttentionClassifier` with `ensemble=False`. `--no-train-head` keeps the
+not compared with an Att-SVM: this is `attsvm.AttentionClassifier` with `ensemble=False`. `--no-train-head` keeps the
 head, logistic regression on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well.
 With queries the attention is combined (W).
 
@@ -136,7 +136,7 @@ def fit(
     seed: SplitSeed = 0,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Draws that the comparison is over, from `--seed` on.  [default: 3 for digits]"),
+        typer.Option(help="Number of random draws to average over, from `--seed` on.  [default: 3 for digits]"),
     ] = None,
     threads: Threads = None,
     device: Device = None,
