@@ -26,7 +26,8 @@ LABELS = {
 }
 """What an axis says of each quantity."""
 
-BANDS = ("range", "interval")
+BANDS: dict[str, dict[str, Any]] = {"range": {}, "interval": {"middle": np.nanmean, "limits": style.interval_of_mean}}
+"""How :func:`attsvm.plot.style.spread` draws each band."""
 
 
 def run(run: Run, target: Any, *, quantities: Sequence[str] | None, band: str, ax: Any) -> Any:
@@ -171,8 +172,7 @@ def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, labe
     with style.unless_set():
         if len(steps):
             look = line(number)
-            is_interval = band == "interval"
-            style.spread(axis, steps, values, look["color"], look["linestyle"], label, interval=is_interval)
+            style.spread(axis, steps, values, look["color"], look["linestyle"], label, **BANDS[band])
             axis.set_xscale("log")
             if name != "margin ratio":
                 style.log_scale(axis, values)

@@ -230,6 +230,11 @@ def band(
         keep(axis, DataSeries(f"{name}, edge {edge}", np.column_stack([x, values]).astype(float)))
 
 
+def _deciles(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+    return low, high
+
+
 def spread(
     axis: Axes,
     x: np.ndarray,
@@ -239,20 +244,17 @@ def spread(
     label: str | None = None,
     *,
     middle: Callable[..., np.ndarray] = np.nanmedian,
-    interval: bool = False,
+    limits: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = _deciles,
     **options: Any,
 ) -> None:
     """Draw the median of several runs and the band of their 10-90 % range. NaN is left out.
 
     ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
-    ``np.mean`` draws the mean in place of the median. ``interval``: draws the mean and its 95 % confidence interval.
+    ``np.mean`` draws the mean in place of the median. ``limits``: of the band, such as :func:`interval_of_mean`.
     ``options``: of ``axis.plot``.
     """
-    if interval:
-        middle = np.nanmean
     if values.shape[1] > 1:
-        low, high = interval_of_mean(values) if interval else np.nanquantile(values, [0.1, 0.9], axis=1)
-        band(axis, x, low, high, colour, of=label)
+        band(axis, x, *limits(values), colour, of=label)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
 
