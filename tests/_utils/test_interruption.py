@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command, whatever Python is doing."""
+"""Ctrl-C and SIGTERM end a command with one line."""
 
 import signal
 import subprocess
@@ -24,60 +24,11 @@ def call(run):
 {moment}
 """
 
-IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR = """
-import gc
-def run():
-    gc.callbacks.append(lambda phase, _: press())
-    gc.collect()
-    time.sleep(20)
-call(run)
-"""
-
-# the second signal, at the end of the collection, ends the command while the first is about to be raised again
-WHILE_THE_COMMAND_ENDS = f"""
-write = os.write
-def write_slowly(*arguments):
-    write(*arguments)
-    time.sleep(0.1)
-os.write = write_slowly
-{IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR}
-"""
-
-IN_A_FINALIZER = """
-class Finalized:
-    def __del__(self):
-        press()
-def run():
-    Finalized()
-    time.sleep(20)
-call(run)
-"""
-
 DURING_IMPORTS = """
 class Finder:
     def find_spec(name, path=None, target=None):
         if name == "typer":
             press()
-sys.meta_path.insert(0, Finder)
-attsvm.cli.main.main()
-"""
-
-# a compiled module whose import is left by an exception can crash the interpreter
-WHILE_A_MODULE_IS_EXECUTED = """
-class Loader:
-    def create_module(spec):
-        return None
-    def exec_module(module):
-        try:
-            press()
-        except BaseException as error:
-            print("left by", repr(error), file=sys.stderr)
-            raise
-class Finder:
-    def find_spec(name, path=None, target=None):
-        if name == "typer":
-            import importlib.machinery
-            return importlib.machinery.ModuleSpec(name, Loader)
 sys.meta_path.insert(0, Finder)
 attsvm.cli.main.main()
 """
@@ -126,11 +77,7 @@ def outcome(moment):
 @pytest.mark.parametrize(
     "moment",
     [
-        IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
-        WHILE_THE_COMMAND_ENDS,
-        IN_A_FINALIZER,
         DURING_IMPORTS,
-        WHILE_A_MODULE_IS_EXECUTED,
         WHILE_A_LIBRARY_IS_SILENCED,
         AND_IS_SWALLOWED,
         AND_BECOMES_ANOTHER_ERROR,

@@ -99,6 +99,12 @@ def remove_unfinished() -> None:
         _discard(hidden)
 
 
+def remove_left(folder: Path) -> None:
+    """Remove what worker processes that were killed have left below a folder."""
+    for hidden in list(folder.rglob(f".*{ENDING}")):
+        _discard(hidden)
+
+
 def _hidden_name(target: Path) -> Path:
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}{ENDING}")
 
