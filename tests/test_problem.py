@@ -78,7 +78,8 @@ def test_what_is_shared_is_not_copied():
             {"tokens": TOKENS, "keys": array(3, 3, 5)},
             "keys: expected shape (3, 4, ·), to fit tokens of shape (3, 4, 5), got (3, 3, 5)",
         ),
-        ({"tokens": TOKENS, "labels": [1, 0, 1]}, "labels: expected -1 or 1, got 0"),
+        ({"tokens": TOKENS, "labels": [1, 0, -1]}, "labels: expected -1 and 1, or 0 and 1, got -1, 0, 1 (class"),
+        ({"tokens": TOKENS, "labels": [1, 0, np.nan]}, "labels: expected -1 and 1, or 0 and 1, got 0, 1, nan"),
         (
             {"tokens": TOKENS, "labels": [1, 1]},
             "labels: expected shape (3,), to fit tokens of shape (3, 4, 5), got (2,)",
@@ -119,6 +120,15 @@ def test_what_is_shared_is_not_copied():
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ProblemError, match=re.escape(message)):
         Problem(**arguments)
+
+
+@pytest.mark.parametrize("head", [None, array(5)])
+def test_labels_0_and_1_are_those_of_a_vector_head(head):
+    labels = np.array([[1, 0], [1, 1], [0, 7]])
+    query_mask = labels < 2
+    problem = Problem(TOKENS, labels=labels, queries=array(3, 2, 6), query_mask=query_mask, head=head)
+    assert problem.labels.tolist() == [[1, -1], [1, 1], [-1, 0]]
+    assert Problem(TOKENS, labels=[0, 1, 1], head=array(2, 5)).labels.tolist() == [0, 1, 1]
 
 
 def test_padding_may_hold_anything_and_never_leaks():

@@ -103,7 +103,7 @@ def test_two_labels_of_any_kind_are_read(tmp_path, labels, names):
         (["a", "b", "c", "a"], r"problem.npz: labels: expected two different labels, got 3 \(a, b, c\)"),
         ([0, 1, 2, 0], r"labels: expected two different labels, got 3 \(0, 1, 2\)"),
         ([0, 0, 0, 0], r"labels: expected two different labels, got 1 \(0\)"),
-        ([0, 1, np.nan, 0], "labels: expected -1 or 1, got 0"),
+        ([0, 1, np.nan, 0], "labels: expected -1 and 1, or 0 and 1, got 0, 1, nan"),
     ],
 )
 def test_other_labels_are_refused(tmp_path, labels, said):

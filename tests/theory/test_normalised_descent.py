@@ -158,6 +158,6 @@ def test_several_heads_are_not_proved():
 
 @pytest.mark.slow
 def test_default_runs_are_proved():
-    for sizes, seed in (((2, 3, 4), 32102), ((6, 8, 10), 0)):  # the latter is the first example of the README
+    for sizes, seed in (((2, 3, 4), 32102), ((6, 8, 10), 0)):  # the latter is the example of docs/guide/which_call.md
         problem = random_problem(*sizes, seed)
         assert attsvm.predict_direction(problem, attsvm.train(problem)).standing is Standing.PROVED

@@ -45,7 +45,7 @@ class _RunningCommand:
         """Write the line of a command that is interrupted, and show the cursor that a progress bar has hidden."""
         cursor = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
         with contextlib.suppress(OSError):
-            os.write(2, f"{cursor}attsvm: {_WORDS[self.first]}; {one_line(self.says())}\n".encode())
+            os.write(2, f"{cursor}attsvm: {_WORDS[self.first or signal.SIGINT]}; {one_line(self.says())}\n".encode())
 
 
 _command: _RunningCommand | None = None

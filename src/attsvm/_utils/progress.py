@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import lazy_loader
 
 from attsvm._utils.checks import check_callback, check_flag
+from attsvm._utils.keywords import suggests
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +115,8 @@ def reports(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        function = suggests(function)
+
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
             given: Any = options.get("callback")

@@ -5,10 +5,12 @@ from functools import partial
 import numpy as np
 
 from attsvm._utils.checks import check_flag, check_integer, check_seed
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 
+@suggests
 def random_problem(
     num_sequences: int = 6,
     num_tokens: int = 8,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from attsvm._utils.keywords import suggests
 from attsvm.estimator.prompt import PromptAttention
 from attsvm.estimator.prompt_estimator import PromptEstimator
 from attsvm.estimator.sequence_classifier import SequenceClassifier
@@ -21,6 +22,7 @@ from attsvm.estimator.shared_documentation import document
     members="the mean and the largest similarity with landmarks, and the largest and smallest entry of each column",
     network="the attention",
 )
+@suggests
 @dataclass(eq=False, repr=False)
 class AttentionClassifier(PromptEstimator, SequenceClassifier):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for sequences, bags and sets.

@@ -8,6 +8,7 @@ import optax
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.keywords import suggests
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.detectors import DetectorModel, Detectors
@@ -31,6 +32,7 @@ from attsvm.estimator.shared_documentation import document
     "non-negative coefficients of functions that a further token never lowers",
     network="the detectors",
 )
+@suggests
 @dataclass(eq=False, repr=False)
 class DetectorClassifier(SequenceClassifier):
     """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.

@@ -8,6 +8,7 @@ from sklearn.base import RegressorMixin
 
 from attsvm._utils.callers import warn_caller
 from attsvm._utils.checks import check_number
+from attsvm._utils.keywords import suggests
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import FitParts
@@ -41,6 +42,7 @@ class LearnedUnit(RegressorMixin):
     kind="regressor",
     next="attention",
 )
+@suggests
 @dataclass(eq=False, repr=False)
 class AttentionRegressor(LearnedUnit, PromptEstimator):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for numbers and times of events of bags.

@@ -98,11 +98,14 @@ def takes_last(index: Any, num_axes: int) -> bool:
 
 def check_labels(labels: np.ndarray, num_classes: int | None) -> None:
     """Check that labels are ±1, or class numbers of a head with ``num_classes`` rows."""
-    fine = np.isin(labels, (-1, 1)) if num_classes is None else np.isin(labels, np.arange(num_classes))
-    if not fine.all():
-        expected = "-1 or 1" if num_classes is None else f"class numbers 0..{num_classes - 1} of the head"
-        hint = " (class numbers need a head of shape (C, d))" if num_classes is None else ""
-        raise ProblemError(f"labels: expected {expected}, got {labels[~fine][0]:g}{hint}")
+    if num_classes is None and not np.isin(labels, (-1, 1)).all():
+        got = ", ".join(f"{label:g}" for label in np.unique(labels)[:5])
+        raise ProblemError(
+            f"labels: expected -1 and 1, or 0 and 1, got {got} (class numbers need a head of shape (C, d))"
+        )
+    if num_classes is not None and not (fine := np.isin(labels, np.arange(num_classes))).all():
+        expected = f"class numbers 0..{num_classes - 1} of the head"
+        raise ProblemError(f"labels: expected {expected}, got {labels[~fine][0]:g}")
 
 
 def check_finite(name: str, array: np.ndarray) -> None:

@@ -62,7 +62,7 @@ class Problem(Displayed):
     tokens : array, shape (*batch, n, T, d)
         Pad ragged sequences and set ``mask``, or use :meth:`from_sequences`.
     labels : array, shape (*batch, n) or (*batch, n, Q), optional
-        ±1; with a ``head`` of shape (C, d), class numbers 0..C-1.
+        ±1, or 0 and 1, where 0 counts as -1; with a ``head`` of shape (C, d), class numbers 0..C-1.
     queries : array, shape (*batch, n, d_q) or (*batch, n, Q, d_q), optional
         One query per sequence, or Q queries that share its tokens. None is a problem for prompt attention.
     head : array, shape (*batch, d) or (*batch, C, d), optional
@@ -204,6 +204,8 @@ class Problem(Displayed):
             check_finite("head", head)
         if labels is not None:
             has_classes = head is not None and head.ndim > len(batch + heads) + 1
+            if not has_classes and np.isin(labels[active], (0, 1)).all():
+                labels = np.where(active, 2 * labels - 1, 0.0)
             check_labels(labels[active], head.shape[-2] if has_classes else None)
 
         if key_groups is not None:

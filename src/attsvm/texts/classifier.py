@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.checks import check_choice, check_seed
+from attsvm._utils.keywords import suggests
 from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
@@ -31,6 +32,7 @@ LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
 """Default learning rates, for word vectors of unit length."""
 
 
+@suggests
 @dataclass(eq=False, repr=False)
 class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
     """Attention over the words of a text, combined with a linear model of n-grams where that is better.

@@ -1,0 +1,45 @@
+"""Arguments under the names that other libraries give them."""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from attsvm._utils.extensions import did_you_mean
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+_NAMES = (
+    ("seed", "random_state"),
+    ("learning_rate", "lr", "step_size"),
+    ("progress", "verbose"),
+    ("steps", "max_steps", "epochs", "max_iter", "num_steps"),
+)
+
+
+def suggests(function: Made) -> Made:
+    """Decorate a function or a class, so that the error for an unknown argument names the one that was meant."""
+    if isinstance(function, type):
+        function.__init__ = suggests(function.__init__)  # type: ignore[misc]
+        return function  # type: ignore[return-value]
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside the function
+            raise TypeError(f"{error}{_hint(str(error), list(inspect.signature(function).parameters))}") from None
+
+    return call  # type: ignore[return-value]
+
+
+def _hint(error: str, known: list[str]) -> str:
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", error)
+    if unknown is None:
+        arrays = "problem" in known and "positional" in error
+        return "; attsvm.Problem(tokens, labels) makes a problem of arrays" if arrays else ""
+    others = {other: name for names in _NAMES for name in names if name in known for other in names}
+    return did_you_mean(unknown[1], known, others)
