@@ -13,10 +13,13 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Any, TypeVar
 
+import lazy_loader
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm._utils.extensions import FOLDERS, importable
 from attsvm._utils.interruption import blocked
+
+loky = lazy_loader.load("joblib.externals.loky", suppress_warning=True)
 
 Result = TypeVar("Result")
 
@@ -65,11 +68,9 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 @lru_cache(maxsize=1)
 def _pool(workers: int) -> Any:
     """Worker processes, for the next calls as well. They are not those of ``joblib.Parallel``."""
-    from joblib.externals.loky import ProcessPoolExecutor
-
     environment = dict.fromkeys(_THREADS, "1")
     begin = {"initializer": _prepare, "initargs": (os.getpid(),), "env": environment}
-    return ProcessPoolExecutor(workers, timeout=SECONDS_IDLE, **begin)
+    return loky.ProcessPoolExecutor(workers, timeout=SECONDS_IDLE, **begin)
 
 
 def _called(folders: tuple[str, ...], pickled: bytes) -> Any:
