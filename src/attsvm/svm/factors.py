@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg import block_diag
 
 from attsvm.errors import ProblemError
-from attsvm.norms import JointNorm, Norm, Wrapper, head_axes
+from attsvm.norms import JointNorm, Norm, Wrapper
 from attsvm.norms.factors import FusedHeads, FusedKeysQueries, Gamma2, Nu, elliptope, sign_cuts
 from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
@@ -42,7 +42,7 @@ class Proved(Wrapper):
 
     @property
     def head_axes(self) -> int:
-        return head_axes(self.of)
+        return self.of.head_axes
 
     @property
     def dual(self) -> Norm:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer, check_number, selection_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, head_axes, parse_norm, read_norm, written_norm
+from attsvm.norms import Norm, parse_norm, read_norm, written_norm
 from attsvm.norms.owl import DualOwl
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Result, Status, per_trial, plain, plain_status, shared
@@ -203,7 +203,7 @@ def _direction(
     """Compute it with the Att-SVM of the selection, if it is known."""
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
-    if problem.num_heads is not None or head_axes(norm):
+    if problem.num_heads is not None or norm.head_axes:
         raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
     sets = selection_sets(problem, selected)
     constraints = Constraints.of(problem, sets)

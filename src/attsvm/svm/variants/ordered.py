@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._utils.threads import threads_for
-from attsvm.norms import Lp, Norm, proxes
+from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius, over_frobenius, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
@@ -182,7 +182,7 @@ class OfFlattened(Norm):
         return self.of.prox(self._matrices(x, x.ndim), step).reshape(x.shape)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        return proxes(self.of, self._matrices(x, axes), step).reshape(x.shape)
+        return self.of.proxes(self._matrices(x, axes), step).reshape(x.shape)
 
     def steepest(self, g: Any) -> Any:
         return self.of.steepest(self._matrices(g, g.ndim)).reshape(g.shape)

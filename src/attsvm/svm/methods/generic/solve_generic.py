@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm._utils.threads import threads_for
-from attsvm.norms import MissingPiece, Norm, Rotary, sample_shape
+from attsvm.norms import MissingPiece, Norm, Rotary
 from attsvm.svm.constraints.constraints import SMALL_NUMBERS, Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
@@ -53,7 +53,7 @@ def methods_of(norm: Norm) -> tuple[str, ...]:
     """Return the methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
     if isinstance(norm, Rotary):
         return OF_ROTATIONS
-    sample = np.ones(sample_shape(norm))
+    sample = np.ones(norm.sample_shape)
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
             piece()
