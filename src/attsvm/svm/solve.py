@@ -34,7 +34,6 @@ from attsvm.svm.constraints.constraints import (
     Constraints,
     TokenValues,
     Weights,
-    check_lengths,
     check_relaxed,
 )
 from attsvm.svm.constraints.exact import ExactConstraints
@@ -236,7 +235,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
-    check_lengths(constraints)
+    constraints.check_lengths()
     origin = check_center(problem, center, batch)
     if required is not None or origin is not None:
         constraints = with_margins(constraints, check_required(problem, required, batch))

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
-from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
-from attsvm.svm.methods.generic.program import (
+from attsvm.svm.methods.frobenius.pivoting import least_quadratic
+from attsvm.svm.methods.generic.problems import (
     DIFFERENCE,
     Bounds,
     Improvement,
