@@ -8,7 +8,7 @@ from jaxtyping import Float
 from attsvm._utils.checks import selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, for_heads, head_axes, parse_norm
+from attsvm.norms import Norm, for_heads, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
@@ -358,7 +358,7 @@ def margin(
     rest = problem.canonical.allowed & ~sets
     if not rest.any(axis=(-3, -2, -1)).all():
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
-    axes = head_axes(norm) + (2 if problem.has_queries else 1)
+    axes = norm.head_axes + (2 if problem.has_queries else 1)
     size = norm.values(array, axes)
     # relative to the largest entry, so that the logits of weights as large as 1e300 stay finite
     largest = np.max(np.abs(array), axis=tuple(range(-axes, 0)), keepdims=True)
@@ -367,7 +367,7 @@ def margin(
     lowest_kept = np.min(np.where(sets, logits, np.inf), axis=-1)
     highest_dropped = np.max(np.where(rest, logits, -np.inf), axis=-1)
     gaps = np.where(rest.any(axis=-1), lowest_kept - np.where(rest.any(axis=-1), highest_dropped, 0.0), np.inf)
-    smallest = gaps.min(axis=tuple(range(-2 - head_axes(norm), 0)))
+    smallest = gaps.min(axis=tuple(range(-2 - norm.head_axes, 0)))
     relative = size / np.where(largest > 0, largest, 1.0).reshape(size.shape)
     value = np.where(relative > 0, smallest / np.where(relative > 0, relative, 1.0), 0.0)
     found: np.ndarray | float = plain(value)

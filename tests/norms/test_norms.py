@@ -25,7 +25,6 @@ from attsvm.norms import (
     schatten,
     written_norm,
 )
-from attsvm.norms.base import proxes
 from attsvm.optimizers import sizes
 from oracles.outside_norms import LargestRow, ValueOnly
 
@@ -152,7 +151,7 @@ def test_many_matrices_at_once_are_each_by_itself(norm):
     for shape in SHAPES:
         (xs,) = arrays(5, (2, 3, *shape), 1)
         each = [norm.prox(x, 0.4) for x in xs.reshape(6, *shape)]
-        np.testing.assert_allclose(proxes(norm, xs, 0.4, len(shape)), np.reshape(each, xs.shape), atol=1e-13)
+        np.testing.assert_allclose(norm.proxes(xs, 0.4, len(shape)), np.reshape(each, xs.shape), atol=1e-13)
         each = [value(norm, x) for x in xs.reshape(6, *shape)]
         np.testing.assert_allclose(norm.values(xs, len(shape)), np.reshape(each, (2, 3)), rtol=1e-13)
 

@@ -58,8 +58,8 @@ def listed() -> dict[str, set[str]]:
 
 
 def door_names() -> dict[str, frozenset[str]]:
-    """What each room lists in ``__door__``."""
-    found = {room(module): _literal(path, "__door__") for module, path in modules().items() if is_door(module)}
+    """What each door lists in ``__door__``."""
+    found = {module: _literal(path, "__door__") for module, path in modules().items() if is_door(module)}
     return {name: names for name, names in found.items() if names}
 
 

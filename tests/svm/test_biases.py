@@ -80,7 +80,7 @@ def test_the_ways_of_large_problems_find_the_same(norm, monkeypatch):
     value = attsvm.solve_svm(problem, selected, norm=norm).value
     # queries share their tokens, and rows are not stored
     monkeypatch.setattr(constraints_module, "STORED_NUMBERS", 0)
-    for module in ("attsvm.svm.frobenius.choice", "attsvm.svm.methods.lp.solve"):
+    for module in ("attsvm.svm.methods.frobenius.choice", "attsvm.svm.methods.lp.choice"):
         monkeypatch.setattr(f"{module}.STORED_NUMBERS", 0)
         monkeypatch.setattr(f"{module}.DENSE_NUMBERS", 0)
     method = "projected-gradient" if norm == "frobenius" else None

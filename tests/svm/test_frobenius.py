@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.svm.frobenius.pivoting import block_pivoting
+from attsvm.svm.methods.frobenius.pivoting import block_pivoting
 from harness.exact import Rows, check_solution
 from oracles.att_svm import gap_by_hand
 
@@ -177,7 +177,7 @@ def test_both_ways_to_the_active_rows_agree(seed, monkeypatch):
     problem = attsvm.datasets.random_problem(seed=seed)
     selected = attsvm.optimal_tokens(problem)
     pivoted = attsvm.solve_svm(problem, selected)
-    monkeypatch.setattr("attsvm.svm.frobenius.least_distance.block_pivoting", lambda gram, right: None)
+    monkeypatch.setattr("attsvm.svm.methods.frobenius.least_distance.block_pivoting", lambda gram, right: None)
     solved = attsvm.solve_svm(problem, selected)
     np.testing.assert_allclose(pivoted.direction, solved.direction, atol=1e-13)
     np.testing.assert_allclose(pivoted.dual, solved.dual, atol=1e-12)

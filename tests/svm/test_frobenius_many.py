@@ -95,7 +95,7 @@ def test_a_batch_of_ordinary_problems_needs_no_second_method(monkeypatch):
     def unexpected(*arguments):
         raise AssertionError("solved one by one")
 
-    monkeypatch.setattr("attsvm.svm.frobenius.choice._solve_rows", unexpected)
+    monkeypatch.setattr("attsvm.svm.methods.frobenius.choice._solve_rows", unexpected)
     for kind in ("plain", "shared tokens", "relaxed"):
         problem, selected, relaxed = draw(kind, 0)
         assert set(attsvm.solve_svm(problem, selected, relaxed=relaxed).status) == {"optimal"}

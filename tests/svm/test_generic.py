@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 import attsvm
 from attsvm.norms import Norm
-from attsvm.svm.methods.generic.program import slope_of_prox
+from attsvm.svm.methods.generic.problems import slope_of_prox
 from oracles.att_svm import by_cvxpy, explicit_rows, nearly_infeasible
 from oracles.outside_norms import LargestRow, SumOfRows, longest_row, row_lengths, shrunk, unit_rows
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.svm.methods.lp import solve as lp
+from attsvm.svm.methods.lp import choice as lp
 from attsvm.svm.methods.semidefinite import choice as semidefinite
 from oracles.att_svm import gap_by_hand
 

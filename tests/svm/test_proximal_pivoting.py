@@ -11,10 +11,10 @@ from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FROBENIUS, certify
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius import choice
-from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Stopped
-from attsvm.svm.frobenius.proximal_pivoting import ProximalPivoting
+from attsvm.svm.methods.frobenius import choice
+from attsvm.svm.methods.frobenius.dual_search import DualSearch
+from attsvm.svm.methods.frobenius.projected_gradient import BoundedProgram, Stopped
+from attsvm.svm.methods.frobenius.proximal_pivoting import ProximalPivoting
 
 
 def ordered_pairs(seed, num_tokens=9, dim=8, num_queries=5):

@@ -13,7 +13,7 @@ from attsvm.norms import MaxOfHeads, Nuclear, SumOfHeads
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.methods.frobenius.dual_search import DualSearch
 from attsvm.svm.right_sides import with_margins
 from oracles.att_svm import at, by_cvxpy, explicit_rows
 from oracles.norms import norm_and_dual

@@ -13,11 +13,9 @@ from attsvm.norms.attention_heads import OfEachHead as OfEachHead
 from attsvm.norms.attention_heads import for_heads as for_heads
 from attsvm.norms.base import MissingPiece as MissingPiece
 from attsvm.norms.base import Norm
-from attsvm.norms.base import head_axes as head_axes
 from attsvm.norms.base import parts_of as parts_of
 from attsvm.norms.base import project_on_ball as project_on_ball
-from attsvm.norms.base import proxes as proxes
-from attsvm.norms.base import sample_shape as sample_shape
+from attsvm.norms.base import refuse_joint_parts as refuse_joint_parts
 from attsvm.norms.check import NormCheck, check
 from attsvm.norms.check import checked as checked
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
@@ -60,13 +58,11 @@ __door__ = (
     "Wrapper",
     "checked",
     "for_heads",
-    "head_axes",
     "norm_spellings",
     "norms_in",
     "parts_of",
     "project_on_ball",
-    "proxes",
-    "sample_shape",
+    "refuse_joint_parts",
 )
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from attsvm._utils.checks import check_groups
 from attsvm.errors import ProblemError
-from attsvm.norms.base import Norm, project_on_ball, proxes, refuse_joint_parts
+from attsvm.norms.base import Norm, project_on_ball, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm
 
 Heads = Float[np.ndarray, "H d_k d_q"]
@@ -201,7 +201,7 @@ class SumOfHeads(OfEachHead):
         return float(self.of.values(self.beside(x)).sum())
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        return self.apart(proxes(self.of, self.beside(x), step), len(x))
+        return self.apart(self.of.proxes(self.beside(x), step), len(x))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         return float(np.sqrt(self.count(shape))) * self.of.frobenius_factor(self.each_shape(shape))

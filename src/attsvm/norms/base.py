@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -55,20 +55,12 @@ class Norm(ABC):
     4.0
     """
 
+    # ---- required of every norm, and how a text names it
+
     @property
     @abstractmethod
     def name(self) -> str:
         """Return the short name; a class attribute ``name = "..."`` will do."""
-
-    @property
-    def left_invariant(self) -> bool:
-        """Return whether N(UW) = N(W) for orthogonal U."""
-        return False
-
-    @property
-    def right_invariant(self) -> bool:
-        """Return whether N(WV) = N(W) for orthogonal V."""
-        return False
 
     @abstractmethod
     def value(self, x: Any, axes: int = 2) -> Any:
@@ -81,6 +73,16 @@ class Norm(ABC):
     def dual(self) -> "Norm":
         """Return the dual norm, N*(A) = max ⟨A, B⟩ over N(B) ≤ 1. Certificates need it."""
         raise self._missing("dual", "no solution can be certified")
+
+    spelling: ClassVar[str] = ""
+    """How texts name norms of this class, for help and error messages; by default the name that is registered."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Norm | None":
+        """Read the norm of this class that a text names, or None. By default a text must equal a constant ``name``."""
+        return cls() if isinstance(cls.__dict__.get("name"), str) and text == cls.__dict__["name"] else None
+
+    # ---- for solving: one of prox, project_dual_ball and steepest; what follows from them may be overridden
 
     def prox(self, x: Float[np.ndarray, "d_k d_q"], step: float) -> Float[np.ndarray, "d_k d_q"]:
         """Return the minimiser of N(w) + ‖w − x‖²/(2 step) over w, for one matrix or vector and step > 0.
@@ -112,9 +114,43 @@ class Norm(ABC):
         result: Float[np.ndarray, "d_k d_q"] = x - self.prox(x, 1.0)
         return result
 
-    def steepest(self, g: Any) -> Any:
-        """Return the D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
-        raise self._missing("steepest", "steepest descent cannot use it")
+    def proxes(self, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
+        """Compute :meth:`prox` over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index."""
+        lead = x.shape[: x.ndim - axes]
+        if not lead:
+            return self.prox(x, step)
+        result = np.empty(x.shape)
+        for index in np.ndindex(lead):
+            result[index] = self.prox(x[index], step)
+        return result
+
+    def values(self, x: Any, axes: int = 2) -> Float[np.ndarray, "*batch"]:
+        """Compute the norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
+
+        Raises
+        ------
+        ProblemError
+            If :meth:`value` returns something else than one number.
+        """
+        array = np.asarray(x, dtype=np.float64)
+        lead = array.shape[: array.ndim - axes]
+        try:
+            numbers = [self._value_at_usual_scale(array[index], axes) for index in np.ndindex(lead)]
+        except ProblemError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
+        return np.array(numbers).reshape(lead)
+
+    @property
+    def left_invariant(self) -> bool:
+        """Return whether N(UW) = N(W) for orthogonal U."""
+        return False
+
+    @property
+    def right_invariant(self) -> bool:
+        """Return whether N(WV) = N(W) for orthogonal V."""
+        return False
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """Return a c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
@@ -139,28 +175,33 @@ class Norm(ABC):
         """Return the norm that this one is on matrices of one column; itself, unless a subclass knows a simpler one."""
         return self
 
-    @classmethod
-    def parse(cls, text: str) -> "Norm | None":
-        """Read the norm of this class that a text names, or None. By default a text must equal a constant ``name``."""
-        return cls() if isinstance(cls.__dict__.get("name"), str) and text == cls.__dict__["name"] else None
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return the shape of an array that the norm can measure, on which the library tries it."""
+        return (4, 3)
 
-    def values(self, x: Any, axes: int = 2) -> Float[np.ndarray, "*batch"]:
-        """Compute the norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
+    @property
+    def head_axes(self) -> int:
+        """Return 1 for a norm of the weights of all attention heads, a :class:`JointNorm`, and otherwise 0."""
+        return 0
 
-        Raises
-        ------
-        ProblemError
-            If :meth:`value` returns something else than one number.
+    # ---- for training: steepest descent, for one array and over all trials at once
+
+    def steepest(self, g: Any) -> Any:
+        """Return the D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
+        raise self._missing("steepest", "steepest descent cannot use it")
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Compute the steepest direction in each trial, in JAX. By default :meth:`steepest` is mapped over the trials.
+
+        ``gradient``: with a trailing axis of trials. ``trials``: the functions of JAX that a norm may use, so that its
+        file needs no JAX.
         """
-        array = np.asarray(x, dtype=np.float64)
-        lead = array.shape[: array.ndim - axes]
-        try:
-            numbers = [self._value_at_usual_scale(array[index], axes) for index in np.ndindex(lead)]
-        except ProblemError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
-        return np.array(numbers).reshape(lead)
+        return trials.mapped_steepest(self, gradient)
+
+    def size_in_trials(self, tree: Any, trials: Any) -> Any:
+        """Compute the norm of all parameters of a dict in each trial, in JAX. By default :meth:`value` is mapped."""
+        return trials.mapped_size(self, tree)
 
     def _value_at_usual_scale(self, x: np.ndarray, axes: int) -> float:
         """Compute the norm where its powers may overflow or underflow; powers of two change no digit."""
@@ -189,26 +230,6 @@ class SeveralAtOnce(Norm):
         return values if values.ndim else float(values)
 
 
-def proxes(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
-    """Compute the proximal map over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
-
-    A norm that can do several at once has a method ``proxes(x, step, axes)``.
-    """
-    several = getattr(norm, "proxes", None)
-    return prox_of_each(norm, x, step, axes) if several is None else np.asarray(several(x, step, axes))
-
-
-def prox_of_each(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
-    """Compute the same by one call of ``prox`` for each leading index."""
-    lead = x.shape[: x.ndim - axes]
-    if not lead:
-        return norm.prox(x, step)
-    result = np.empty(x.shape)
-    for index in np.ndindex(lead):
-        result[index] = norm.prox(x[index], step)
-    return result
-
-
 def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarray:
     """Return the nearest point with N(w) ≤ r: the proximal point of the step at which its norm is r.
 
@@ -231,16 +252,6 @@ def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarra
     return np.asarray(nearest / max(size(nearest), 1.0))
 
 
-def sample_shape(norm: Norm) -> tuple[int, ...]:
-    """Return the shape of an array that a norm can measure: its attribute ``sample_shape``, or (4, 3)."""
-    return tuple(getattr(norm, "sample_shape", (4, 3)))
-
-
-def head_axes(norm: Norm) -> int:
-    """Return 1 for a norm of the weights of all attention heads together, a :class:`JointNorm`, and otherwise 0."""
-    return int(getattr(norm, "head_axes", 0))
-
-
 def parts_of(norm: Norm) -> Sequence[Norm]:
     """Return the norms that are fields of a norm."""
     values: list[Any] = [getattr(norm, field.name) for field in fields(norm)] if is_dataclass(norm) else []
@@ -250,7 +261,7 @@ def parts_of(norm: Norm) -> Sequence[Norm]:
 def refuse_joint_parts(norm: Norm) -> None:
     """Refuse a norm of all attention heads as a part of a norm, which sees one matrix."""
     for part in parts_of(norm):
-        if head_axes(part):
+        if part.head_axes:
             raise ProblemError(
                 f"norm: expected a norm of one matrix as a part of {type(norm).__name__}, got {part.name}, which "
                 "measures the weights of all heads together"

@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
-from attsvm.norms.base import MissingPiece, Norm, parts_of, proxes, refuse_joint_parts, sample_shape
+from attsvm.norms.base import MissingPiece, Norm, parts_of, refuse_joint_parts
 
 BOUND = 1e-9
 """Relative error of an inequality on which certificates rely."""
@@ -113,7 +113,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     >>> check(schatten(1.5)).missing
     ()
     """
-    case = _case(norm, shape or sample_shape(norm))
+    case = _case(norm, shape or tuple(norm.sample_shape))
     tests = [_values, _dual, _proximal_map, _steepest, *([_steepest_in_jax] if jax else [])]
     errors: dict[str, float] = {}
     with np.errstate(all="ignore"):
@@ -270,7 +270,7 @@ def _proximal_map(case: _Case) -> Iterator[_Finding]:
         error = float(np.linalg.norm(norm.project_dual_ball(x) + prox(x, 1.0) - x) / np.linalg.norm(x))
         yield _Finding("project_dual_ball", "Moreau", error, CLOSE, "x = prox(x, 1) + project_dual_ball(x)")
     several, step = np.stack(case.samples), 0.3
-    error = _largest(abs(proxes(norm, several, step, case.axes) - [prox(x, step) for x in case.samples]))
+    error = _largest(abs(norm.proxes(several, step, case.axes) - [prox(x, step) for x in case.samples]))
     yield _Finding("proxes", "several at once", error, CLOSE, "the proximal point of each array")
 
 

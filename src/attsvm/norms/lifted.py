@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms.base import Norm, SeveralAtOnce, proxes, refuse_joint_parts, sample_shape
+from attsvm.norms.base import Norm, SeveralAtOnce, refuse_joint_parts
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 from attsvm.norms.scaled import scaled
@@ -46,7 +46,7 @@ class Lifted(SeveralAtOnce):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Return a shape with as many sizes as the norm of vectors can measure."""
-        inner = sample_shape(self.of)
+        inner = self.of.sample_shape
         return inner * 2 if len(inner) == 1 else inner
 
     @property
@@ -76,8 +76,8 @@ class Lifted(SeveralAtOnce):
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
         if axes == 1:
-            return proxes(self.of_vectors, x, step, axes)
-        return np.asarray(self.rebuilt(x, lambda sizes: proxes(self.of, sizes, step, 1)))
+            return self.of_vectors.proxes(x, step, axes)
+        return np.asarray(self.rebuilt(x, lambda sizes: self.of.proxes(sizes, step, 1)))
 
     def steepest(self, g: Any) -> Any:
         if g.ndim == 1:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.norms.base import SeveralAtOnce, prox_of_each
+from attsvm.norms.base import SeveralAtOnce
 from attsvm.norms.registry import NORMS
 
 MOST_STEPS = np.finfo(float).bits
@@ -115,7 +115,7 @@ class Lp(SeveralAtOnce):
         if self.p == 1:  # the same for any number of axes
             return np.asarray(self.prox(x, step))
         if self.p in (2, np.inf):
-            return prox_of_each(self, x, step, axes)
+            return super().proxes(x, step, axes)
         lead = x.shape[: x.ndim - axes]
         sizes = project_on_lp_ball(np.abs(x / step).reshape(*lead, -1), self.p / (self.p - 1))
         return np.asarray(x - step * np.sign(x) * sizes.reshape(x.shape))

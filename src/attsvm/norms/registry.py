@@ -93,7 +93,7 @@ def _named(text: str) -> Norm:
         read = known.parse(text.lower())
         if read is not None:
             return read
-        if text.lower() == name and not hasattr(known, "spelling"):
+        if text.lower() == name and not known.spelling:
             return known()
     expected = norm_spellings()
     hint = did_you_mean(text, ["l1", "linf", *re.findall(r'"([\w,]+)"', expected)], OTHER_NAMES)
@@ -243,6 +243,6 @@ def _number(norm: Any) -> str:
 
 def norm_spellings() -> str:
     """Return how registered norms are written, for help and error messages; those made of others come last."""
-    spellings = [getattr(norm, "spelling", f'"{name}"') for name, norm in NORMS.items(later=False)]
+    spellings = [norm.spelling or f'"{name}"' for name, norm in NORMS.items(later=False)]
     spellings += [f'"{name}"' for name in NORMS.later]
     return ", ".join(sorted(spellings, key=lambda one: ("<norm>" in one, one)))

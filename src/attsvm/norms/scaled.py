@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm._utils.checks import check_number
-from attsvm.norms.base import Norm, proxes, refuse_joint_parts, sample_shape
+from attsvm.norms.base import Norm, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm
 
 
@@ -25,7 +25,7 @@ class Wrapper(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        return sample_shape(self.of)
+        return self.of.sample_shape
 
     @property
     def left_invariant(self) -> bool:
@@ -87,7 +87,7 @@ class Scaled(Wrapper):
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
         """Compute the proximal points of several arrays in one call."""
-        return proxes(self.of, x, self.factor * step, axes)
+        return self.of.proxes(x, self.factor * step, axes)
 
     def steepest(self, g: Any) -> Any:
         return self.of.steepest(g) / self.factor

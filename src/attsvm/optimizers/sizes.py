@@ -77,6 +77,8 @@ __all__ = [  # what norms use of this module
     "decomposed",
     "exact_polar_factor",
     "jnp",
+    "mapped_size",
+    "mapped_steepest",
     "matrix",
     "only",
     "over_all",
@@ -95,10 +97,11 @@ def size_of(norm: Norm, tree: Tree) -> Array:
 
     ``norm``: a norm that is not entrywise takes one parameter. ``tree``: shape (..., B).
     """
-    several = getattr(norm, "size_in_trials", None)
-    if several is not None:
-        return jnp.asarray(several(tree, HERE))
-    # a norm that is not entrywise, one trial at a time
+    return jnp.asarray(norm.size_in_trials(tree, HERE))
+
+
+def mapped_size(norm: Norm, tree: Tree) -> Array:
+    """Return the same for a norm that is not entrywise, one trial at a time."""
     x = only(norm, tree)
     own = norm.of_vectors if x.ndim <= 2 else norm
     return jnp.asarray(map_trials(_traced(own, "value", own.value))(x))
@@ -127,15 +130,17 @@ def steepest(norm: Norm, gradient: Array) -> Array:
     is 1 or 0 in each trial. Spectral and nuclear norms of a vector are its ℓ2 norm.
     """
     own = norm.of_vectors if gradient.ndim <= 2 else norm
-    several = getattr(own, "steepest_in_trials", None)
-    if several is not None:
-        return jnp.asarray(several(gradient, HERE))
-    return jnp.asarray(map_trials(_traced(own, "steepest", own.steepest))(gradient))
+    return jnp.asarray(own.steepest_in_trials(gradient, HERE))
+
+
+def mapped_steepest(norm: Norm, gradient: Array) -> Array:
+    """Return the same, one trial at a time."""
+    return jnp.asarray(map_trials(_traced(norm, "steepest", norm.steepest))(gradient))
 
 
 def has_fast_steps(norm: Norm) -> bool:
     """Return whether steepest directions in this norm are computed for all trials at once."""
-    return hasattr(norm, "steepest_in_trials") and all(map(has_fast_steps, parts_of(norm)))
+    return type(norm).steepest_in_trials is not Norm.steepest_in_trials and all(map(has_fast_steps, parts_of(norm)))
 
 
 def dual_in_jax(norm: Norm) -> Norm:

@@ -13,7 +13,7 @@ from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
-from attsvm.svm.frobenius.dual_search import DualSearch
+from attsvm.svm.methods.frobenius.dual_search import DualSearch
 from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000

@@ -18,7 +18,7 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.svm.certificate import UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins
 from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
-from attsvm.svm.frobenius.choice import solve_frobenius
+from attsvm.svm.methods.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import DEPENDENT
 

@@ -14,7 +14,7 @@ from attsvm._utils.memory import enough_memory
 from attsvm._utils.progress import Callback, Progress, reports
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, for_heads, head_axes, parse_norm
+from attsvm.norms import Norm, for_heads, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
@@ -34,7 +34,6 @@ from attsvm.svm.constraints.constraints import (
     Constraints,
     TokenValues,
     Weights,
-    check_lengths,
     check_relaxed,
 )
 from attsvm.svm.constraints.exact import ExactConstraints
@@ -236,7 +235,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
-    check_lengths(constraints)
+    constraints.check_lengths()
     origin = check_center(problem, center, batch)
     if required is not None or origin is not None:
         constraints = with_margins(constraints, check_required(problem, required, batch))
@@ -244,7 +243,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
     own_norm = for_heads(norm, problem.num_heads)
     if constraints.blocks is not None:
         _check_takes_blocks(own_norm, rank)
-    if head_axes(own_norm):
+    if own_norm.head_axes:
         constraints = stacked_heads(constraints)
     whole = constraints
     if origin is not None:
@@ -325,7 +324,7 @@ def _check_takes_blocks(norm: Norm, rank: int | None) -> None:
     """Refuse what is for rows of rank one, as those of weights of one block."""
     if rank is not None:
         raise ProblemError(f"rank: expected None for a problem with bias_index, got {rank}")
-    if head_axes(norm):
+    if norm.head_axes:
         raise ProblemError(f"norm: expected one of each head alone for a problem with bias_index, got {norm.name}")
 
 

@@ -10,7 +10,7 @@ from attsvm._utils.checks import as_array, as_floats, selection_of
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_margin_loss
 from attsvm.measures import check_weights
-from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, head_axes, parse_norm
+from attsvm.norms import MaxOfHeads, Norm, SumOfHeads, parse_norm
 from attsvm.norms.factors import induced_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import (
@@ -166,7 +166,7 @@ def _norm_of_one_head(norm: Norm, *, together: bool) -> tuple[Norm, bool]:
             return norm.of, False
         if order_of(norm.of) == 1:
             return norm.of, True
-    if head_axes(norm):
+    if norm.head_axes:
         raise ProblemError(
             f"norm: expected a norm of one head, its maximum, or a sum of nuclear or l1, got {norm.name}"
         )

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from attsvm._utils.extensions import named_by_file
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights, token_logits
-from attsvm.norms import Norm, head_axes, parse_norm
+from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, selection_sets, warn_of_ties
@@ -210,12 +210,12 @@ def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, .
 def _breaking(problem: Problem, selected: np.ndarray, in_question: np.ndarray, norm: Norm) -> np.ndarray:
     """The tokens that violate local optimality, in the trials in question."""
     # a joint norm has one Att-SVM for all heads of a trial
-    axes = in_question.ndim - head_axes(norm)
+    axes = in_question.ndim - norm.head_axes
     models = in_question.any(axis=tuple(range(axes, in_question.ndim)))
     breaking = np.zeros((*selected.shape, problem.num_tokens), dtype=bool)
     flat = selected.reshape(-1, *selected.shape[axes:])
     flat_breaking = breaking.reshape(-1, *breaking.shape[axes:])
-    lead = problem.batch_shape[: len(problem.batch_shape) - head_axes(norm)]
+    lead = problem.batch_shape[: len(problem.batch_shape) - norm.head_axes]
     for which, part, choices in _distinct(problem, lead, np.flatnonzero(models.reshape(-1)), flat):
         solution = solve_svm(part, choices, norm=norm)
         flat_breaking[which] = better_support_tokens(part, choices, solution.support)

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, project_on_ball
-from attsvm.norms.base import refuse_joint_parts
+from attsvm.norms import Norm, project_on_ball, refuse_joint_parts
 from attsvm.problem import Problem, of_rows
 from attsvm.results import plain
 from attsvm.svm import solve_svm

@@ -8,14 +8,11 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer, check_number, selection_of
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, head_axes, parse_norm, read_norm, written_norm
-from attsvm.norms.owl import DualOwl
+from attsvm.norms import Norm, Owl, parse_norm, read_norm, written_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Result, Status, per_trial, plain, plain_status, shared
 from attsvm.selection import optimal_tokens, selection_sets
-from attsvm.svm import FARKAS_BOUND, Constraints, Solution, farkas, solve_svm
-from attsvm.svm.constraints.constraints import TokenValues, Weights, check_lengths
-from attsvm.svm.variants.ordered import ordered_margin, solve_ordered
+from attsvm.svm import Constraints, Solution, ordered_margin, solve_ordered, solve_svm
 from attsvm.theory.conditions import Hypothesis, worst_case
 from attsvm.theory.trained import TrainedPart
 from attsvm.training import Run
@@ -203,13 +200,13 @@ def _direction(
     """Compute it with the Att-SVM of the selection, if it is known."""
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
-    if problem.num_heads is not None or head_axes(norm):
+    if problem.num_heads is not None or norm.head_axes:
         raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
     sets = selection_sets(problem, selected)
     constraints = Constraints.of(problem, sets)
     if constraints.equality is not None:
         raise ProblemError("selected: expected one token for each query, got sets of tokens")
-    check_lengths(constraints)
+    constraints.check_lengths()
     used = norm if problem.has_queries else norm.of_vectors
     if att_svm is None:
         att_svm = solve_svm(problem, selected, norm=norm, tol=min(tol, 1e-8))
@@ -274,7 +271,7 @@ class _One(NamedTuple):
     """The fields of one problem."""
 
     status: Status
-    direction: Weights
+    direction: np.ndarray
     value: float
     bound: float
     gap: float
@@ -289,8 +286,8 @@ def _one(
     constraints: Constraints,
     order_weights: np.ndarray,
     norm: Norm,
-    att_svm: Weights,
-    multipliers: TokenValues,
+    att_svm: np.ndarray,
+    multipliers: np.ndarray,
     tol: float,
     max_steps: int | None,
 ) -> _One:
@@ -309,7 +306,7 @@ def _one(
         present = order_weights[: np.count_nonzero(rows.any(axis=1))]
         scaled = multipliers * (present.sum() / multipliers.sum())
         # a vector is a mean of permutations of w if the sums of its k largest entries are at most those of w
-        excess = float(DualOwl(order_weights.tolist()).values(scaled.reshape(n, -1).sum(axis=1), 1))
+        excess = float(Owl(order_weights.tolist()).dual.values(scaled.reshape(n, -1).sum(axis=1), 1))
         dealt = scaled if excess <= 1 + DEALT else None
     else:
         # A*(1) over the number of rows, the gradient of their mean margin
@@ -330,9 +327,8 @@ def _one(
         att_svm_margin=att_svm_margin,
         excess=excess,
     )
-    if found.value > 0 or farkas(constraints, norm, found.multipliers)[1] <= FARKAS_BOUND:
+    if not found.infeasible:
         return solved
-    # the multipliers are a ray that proves that no weights have a positive expected margin
     nothing: dict[str, Any] = {
         name: np.full(np.shape(getattr(solved, name)), np.nan) for name in ("direction", "margins")
     }

@@ -1,5 +1,15 @@
+from .blocks import SymmetricBlocks as SymmetricBlocks
+from .elliptope import Balance as Balance
+from .elliptope import Diagonal as Diagonal
+from .elliptope import largest_margin as largest_margin
+from .elliptope import nearest_multiple as nearest_multiple
 from .fused import FusedHeads as FusedHeads
 from .fused import FusedKeysQueries as FusedKeysQueries
+from .fused_bounds import Densities as Densities
+from .fused_bounds import KeyQueryFactors as KeyQueryFactors
+from .fused_bounds import spans as spans
 from .gamma2 import Gamma2 as Gamma2
 from .induced import induced_norm as induced_norm
 from .nu import Nu as Nu
+from .nu import bound_by_atoms as bound_by_atoms
+from .sign_cuts import largest_in_dual_ball as largest_in_dual_ball

@@ -127,6 +127,7 @@ class MarginPair(NamedTuple):
     multipliers: Vector  # shape (m,), λ
     free: Vector  # shape (k,), y. Z is positive definite for it.
     steps: int
+    limited: bool  # whether the limit of steps ended the iteration
 
 
 def largest_margin(
@@ -135,14 +136,15 @@ def largest_margin(
     multipliers: Vector,
     split: int,
     good_gap: float = GOOD_GAP,
-    max_steps: int = MAX_STEPS,
+    max_steps: int | None = None,
     report: Callable[[int, float], bool] | None = None,
 ) -> MarginPair:
     """Find the largest θ with A(C) ≥ θ b over the unit ball.
 
     ``multipliers``: shape (m,), initial λ at any scale: positive, except on equalities. ``split``: number of rows of a
-    corner. ``good_gap``: the relative gap at which the iteration ends. ``report``: called as ``report(step, relative
-    gap)`` for each point; a true return value ends the iteration.
+    corner. ``good_gap``: the relative gap at which the iteration ends, if it is above ``GOOD_GAP``. ``max_steps``: by
+    default 60. ``report``: called as ``report(step, relative gap)`` for each point; a true return value ends the
+    iteration.
 
     Returns the best point, if rounding stops the iteration. At step 0 the corners are 0.
 
@@ -165,7 +167,8 @@ def largest_margin(
     slack = np.where(rows.equality, 0.0, mu / np.where(rows.equality, 1.0, multipliers))
     point = _ElliptopePoint(matrices, free, multipliers, slack)
     best, least, waited = point, np.inf, 0
-    for steps in range(max_steps + 1):
+    good_gap, limit = max(good_gap, GOOD_GAP), max_steps or MAX_STEPS
+    for steps in range(limit + 1):
         try:
             step = _NewtonStep(rows, balance, point, split)
         except np.linalg.LinAlgError:
@@ -175,10 +178,10 @@ def largest_margin(
         if gap < least:
             best, least = point, gap
         stopped = report is not None and report(steps, step.margin_gap())
-        if stopped or gap < good_gap or waited == PATIENCE or steps == max_steps:
+        if stopped or gap < good_gap or waited == PATIENCE or steps == limit:
             break
         point = step.next()
-    return MarginPair(best.matrices, best.multipliers, best.free, steps)
+    return MarginPair(best.matrices, best.multipliers, best.free, steps, steps == limit)
 
 
 class _ElliptopePoint(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms.attention_heads import MaxOfHeads, SumOfHeads
-from attsvm.norms.base import Norm, head_axes
+from attsvm.norms.base import Norm
 from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.factors.gamma2 import Gamma2
 from attsvm.norms.factors.nu import Nu
@@ -93,4 +93,4 @@ def induced_norm(
             f"got {norm.name}"
         )
     induced = table[norm, what](num_columns)
-    return induced if num_heads is None or head_axes(induced) else MaxOfHeads(induced)
+    return induced if num_heads is None or induced.head_axes else MaxOfHeads(induced)

@@ -91,7 +91,7 @@ def largest_in_dual_ball(
     start: Vector,
     patience: int = MOST_ROUNDS,
     good_gap: float = GOOD_GAP,
-    max_steps: int = MOST_ROUNDS,
+    max_steps: int | None = None,
     report: Callable[[int, float], bool] | None = None,
 ) -> SignBounds:
     """Find the largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
@@ -101,8 +101,9 @@ def largest_in_dual_ball(
 
     ``gain``: shape (k,). ``start``: shape (k,), with positive gain. ``patience``: the rounds end when the bound from
     above has not become smaller for this many, although none of them proved it. ``good_gap``: the relative gap at which
-    no more cuts are added. ``max_steps``: the largest number of rounds. ``report``: called as ``report(rounds, relative
-    gap)`` before each round and at the end; a true return value ends them.
+    no more cuts are added, if it is above ``GOOD_GAP``. ``max_steps``: the largest number of rounds, by default 100.
+    ``report``: called as ``report(rounds, relative gap)`` before each round and at the end; a true return value ends
+    them.
     """
     largest = float(np.abs(gain).max())
     gain = gain / largest  # the tolerances of the linear programs are absolute
@@ -113,9 +114,10 @@ def largest_in_dual_ball(
     bounds = [(None if each else 0.0, None) for each in free]
     atoms = Atoms(np.zeros(0), cuts.left[:0], cuts.right[:0])
     upper, waited, ended = np.inf, 0, False
-    for rounds in range(max_steps + 1):
+    good_gap, limit = max(good_gap, GOOD_GAP), max_steps or MOST_ROUNDS
+    for rounds in range(limit + 1):
         stopped = report is not None and report(rounds, float(max(1 - cuts.lower / upper, 0.0)))
-        if stopped or ended or rounds == max_steps:
+        if stopped or ended or rounds == limit:
             break
         rows = np.concatenate([cuts.rows, entries])
         found = scipy.optimize.linprog(-gain, A_ub=rows, b_ub=np.ones(len(rows)), bounds=bounds, method="highs")

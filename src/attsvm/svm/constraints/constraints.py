@@ -237,6 +237,28 @@ class Constraints:
         )
         return smallest
 
+    def check_lengths(self) -> None:
+        """Check that the lengths of the rows allow a solution and a certificate in doubles.
+
+        Raises ProblemError if a row that is not zero is shorter than 1e-90 or longer than 1e90.
+        """
+        norms = self.flat(self.norms)
+        wrong = ~(norms <= LENGTHS[1])  # NaN where the squares of a masked token overflow
+        short = self.flat(self.rows_mask) & (norms < LENGTHS[0])
+        if short.any():
+            position = np.flatnonzero(short.any(axis=tuple(range(short.ndim - 1))))
+            pair = self.differences(position), self.queries_of(position)
+            factors = [pair] if self.blocks is None else self.blocks.each(*pair)
+            is_zero = ~reduce(np.logical_or, [rows.any(axis=-1) & z.any(axis=-1) for rows, z in factors])
+            wrong[..., position] |= short[..., position] & ~is_zero
+        if wrong.any():
+            keys, queries = (float(np.abs(each).max()) for each in (self.keys, self.queries))
+            raise ProblemError(
+                "problem: expected differences of keys whose lengths, multiplied by those of the queries, are 0 or "
+                f"between {LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}; "
+                "scale them"
+            )
+
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""
         return array.reshape(*self.batch_shape, -1)
@@ -377,28 +399,6 @@ class Constraints:
             None if self.biases is None else self.biases.changed(lambda array: array[index]),
         )
         return self._with_norms(part, lambda norms: norms[index])
-
-
-def check_lengths(constraints: Constraints) -> None:
-    """Check that the lengths of the rows allow a solution and a certificate in doubles.
-
-    Raises ProblemError if a row that is not zero is shorter than 1e-90 or longer than 1e90.
-    """
-    norms = constraints.flat(constraints.norms)
-    wrong = ~(norms <= LENGTHS[1])  # NaN where the squares of a masked token overflow
-    short = constraints.flat(constraints.rows_mask) & (norms < LENGTHS[0])
-    if short.any():
-        position = np.flatnonzero(short.any(axis=tuple(range(short.ndim - 1))))
-        pair = constraints.differences(position), constraints.queries_of(position)
-        factors = [pair] if constraints.blocks is None else constraints.blocks.each(*pair)
-        is_zero = ~reduce(np.logical_or, [rows.any(axis=-1) & z.any(axis=-1) for rows, z in factors])
-        wrong[..., position] |= short[..., position] & ~is_zero
-    if wrong.any():
-        keys, queries = (float(np.abs(each).max()) for each in (constraints.keys, constraints.queries))
-        raise ProblemError(
-            "problem: expected differences of keys whose lengths, multiplied by those of the queries, are 0 or between "
-            f"{LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}; scale them"
-        )
 
 
 def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:

@@ -130,8 +130,8 @@ class Solver(NamedTuple):
 
 S = TypeVar("S", bound=Solve)
 
-LATER = {"attsvm.norms.factors": "attsvm.svm.factors"}
-"""Modules of solvers that are imported when a norm of these packages is solved in."""
+LATER = {"attsvm.norms.factors": "attsvm.svm.methods.factors"}
+"""Packages of solvers that are imported when a norm of these packages is solved in."""
 
 _solvers: dict[type[Norm], Solver] = {}
 
@@ -164,9 +164,9 @@ def solver_of(norm: Norm) -> Solver:
     Raises ProblemError if there is none.
     """
     _discover()
-    for package, module in LATER.items():
-        if type(norm).__module__.startswith(package):
-            importlib.import_module(module)
+    for norms, solvers in LATER.items():
+        if type(norm).__module__.startswith(norms):
+            importlib.import_module(f"{solvers}.choice")
     # the most special solver: a subclass may have its own
     for kind in type(norm).__mro__:
         found = _solvers.get(kind)
@@ -218,4 +218,5 @@ def _discover() -> None:
     """Import the modules that register the built-in solvers."""
     package = importlib.import_module("attsvm.svm.methods")
     for module in pkgutil.walk_packages(package.__path__, "attsvm.svm.methods."):
-        importlib.import_module(module.name)
+        if not module.name.startswith(tuple(LATER.values())):
+            importlib.import_module(module.name)

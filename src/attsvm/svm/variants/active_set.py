@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from attsvm.norms import Norm
 from attsvm.problem import Canonical
 from attsvm.svm.certificate import FROBENIUS, SUPPORT_SLACK
-from attsvm.svm.methods.generic.program import DIFFERENCE, slope_of_prox
+from attsvm.svm.methods.generic.problems import DIFFERENCE, slope_of_prox
 from attsvm.svm.tolerances import EPS
 
 SMALLEST_PIVOT = 1e-11

@@ -14,8 +14,15 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._utils.threads import threads_for
-from attsvm.norms import Lp, Norm, proxes
-from attsvm.svm.certificate import is_frobenius, over_frobenius, rounding_of_margins, rounding_of_sums
+from attsvm.norms import Lp, Norm
+from attsvm.svm.certificate import (
+    FARKAS_BOUND,
+    farkas,
+    is_frobenius,
+    over_frobenius,
+    rounding_of_margins,
+    rounding_of_sums,
+)
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.registry import SolverSettings, find_candidate
@@ -37,6 +44,7 @@ class Ordered(NamedTuple):
     value: float  # lower bound: the ordered margin of the weights, less its rounding error
     bound: float  # upper bound: N*(A*(λ)), with its rounding error
     steps: int
+    infeasible: bool  # whether the multipliers prove that no weights have a positive ordered margin
 
 
 def solve_ordered(
@@ -59,7 +67,8 @@ def solve_ordered(
     stop = STOP._replace(target=tol, max_steps=max_steps or STOP.max_steps)
     with threads_for(0):
         found = iterate(method, Point.unsolved(method.best[None], method.multipliers[None]), stop)
-    return Ordered(method.best, method.multipliers, method.lower, method.upper, int(found.steps[0]))
+    infeasible = method.lower <= 0 and farkas(constraints, norm, method.multipliers)[1] > FARKAS_BOUND
+    return Ordered(method.best, method.multipliers, method.lower, method.upper, int(found.steps[0]), bool(infeasible))
 
 
 def ordered_margin(
@@ -182,7 +191,7 @@ class OfFlattened(Norm):
         return self.of.prox(self._matrices(x, x.ndim), step).reshape(x.shape)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        return proxes(self.of, self._matrices(x, axes), step).reshape(x.shape)
+        return self.of.proxes(self._matrices(x, axes), step).reshape(x.shape)
 
     def steepest(self, g: Any) -> Any:
         return self.of.steepest(self._matrices(g, g.ndim)).reshape(g.shape)

@@ -20,11 +20,11 @@ from attsvm.svm.certificate import (
 from attsvm.svm.constraints.biases import block_gram
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.choice import GOOD_GAP, MAX_STEPS
-from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.frobenius.pivoting import FEW_ROWS
-from attsvm.svm.frobenius.projected_gradient import ProjectedGradient
-from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, MOST_ROWS, ProximalPivoting
+from attsvm.svm.methods.frobenius.choice import GOOD_GAP, MAX_STEPS
+from attsvm.svm.methods.frobenius.dual_search import DualSearch
+from attsvm.svm.methods.frobenius.pivoting import FEW_ROWS
+from attsvm.svm.methods.frobenius.projected_gradient import ProjectedGradient
+from attsvm.svm.methods.frobenius.proximal_pivoting import LEAST_WEIGHT, MOST_ROWS, ProximalPivoting
 from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import DEPENDENT, ROUNDED
 

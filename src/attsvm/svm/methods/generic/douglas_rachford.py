@@ -17,7 +17,7 @@ from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dposv, dpotrf, dpotri
 
 from attsvm.svm.loop import Report, Stop
-from attsvm.svm.methods.generic.program import Bounds, Improvement, Matrix, Program, Vector
+from attsvm.svm.methods.generic.problems import Bounds, Improvement, Matrix, Program, Vector
 
 STOP = Stop(target=0.0, max_steps=20_000, patience=150, small=math.inf, stride=10)
 

@@ -19,11 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.norms import proxes
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
-from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
-from attsvm.svm.methods.generic.program import (
+from attsvm.svm.methods.frobenius.pivoting import least_quadratic
+from attsvm.svm.methods.generic.problems import (
     DIFFERENCE,
     Bounds,
     Improvement,
@@ -188,7 +187,7 @@ class _ProximalPoints(Improvement):
             moved = program.row_matrices(free[first : first + block])
             moved *= length
             moved += point.argument
-            moved = proxes(program.norm, moved, self.sigma)
+            moved = program.norm.proxes(moved, self.sigma)
             moved -= point.weights
             matrix[first : first + block] = program.apply_to_each(moved)[:, free]
         matrix /= length

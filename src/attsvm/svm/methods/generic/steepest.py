@@ -19,9 +19,9 @@ from scipy.optimize import minimize, root
 
 from attsvm.norms import Norm, Wrapper
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
-from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report, Stop, Watch
-from attsvm.svm.methods.generic.program import Bounds, Improvement, Program, Vector
+from attsvm.svm.methods.frobenius.pivoting import least_quadratic
+from attsvm.svm.methods.generic.problems import Bounds, Improvement, Program, Vector
 
 ROUND = 100
 """Evaluations of F between two evaluations of the gap; L-BFGS starts again with each round."""

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector
-from attsvm.svm.frobenius.pivoting import exchange
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
+from attsvm.svm.methods.frobenius.pivoting import exchange
 from attsvm.svm.methods.lp.problems import LpProblems, dual_exponent, lp_norm
 
 Column = Float[np.ndarray, "N 1"]

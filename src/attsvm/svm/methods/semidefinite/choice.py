@@ -16,9 +16,9 @@ from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms import Norm, Nuclear, Spectral
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import Block, ReducedRows, RowVector, reduced_rows
-from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Stop, Watch
-from attsvm.svm.methods.generic.solve_generic import EASY_STEPS, SPLITTING, solve_generic, solve_one
+from attsvm.svm.methods.frobenius.choice import solve_frobenius
+from attsvm.svm.methods.generic.choice import EASY_STEPS, SPLITTING, solve_generic, solve_one
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.predictor_corrector import Values, raised
 from attsvm.svm.methods.registry import Candidate, SolverSettings, chunks, solver, undecided

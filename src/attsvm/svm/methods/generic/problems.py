@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.norms import Norm, proxes
+from attsvm.norms import Norm
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.rows import PairRows
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
@@ -32,7 +32,7 @@ def slope_of_prox(
     h = length * (float(np.max(np.abs(at))) or 1.0)
     moves = h * np.eye(at.size).reshape(at.size, *at.shape)
     centre = norm.prox(at, step)
-    above, below = proxes(norm, at + moves, step), proxes(norm, at - moves, step)
+    above, below = norm.proxes(at + moves, step), norm.proxes(at - moves, step)
     kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
     jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
     return 0.5 * (jacobian + jacobian.T), kink

@@ -22,7 +22,7 @@ from scipy.optimize import nnls
 
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import Rows
-from attsvm.svm.frobenius.pivoting import block_pivoting
+from attsvm.svm.methods.frobenius.pivoting import block_pivoting
 from attsvm.svm.tolerances import DEPENDENT, EPS, FINEST
 
 PADDING, ROUNDING = 32 * EPS, 16 * EPS

@@ -8,11 +8,11 @@ from attsvm._utils.threads import threads_for
 from attsvm.svm.certificate import FROBENIUS, certify, unattainable
 from attsvm.svm.constraints.constraints import STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.batched import solve_batch, unsolved
-from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.frobenius.least_distance import solve_rows
-from attsvm.svm.frobenius.pivoting import FEW_ROWS
-from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
+from attsvm.svm.methods.frobenius.batched import solve_batch, unsolved
+from attsvm.svm.methods.frobenius.dual_search import DualSearch
+from attsvm.svm.methods.frobenius.least_distance import solve_rows
+from attsvm.svm.methods.frobenius.pivoting import FEW_ROWS
+from attsvm.svm.methods.frobenius.proximal_pivoting import MOST_ROWS
 from attsvm.svm.methods.registry import Candidate, SolverSettings
 from attsvm.svm.tolerances import EPS, FAILED
 

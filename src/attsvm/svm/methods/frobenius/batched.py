@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.frobenius.least_distance import ROUNDING
-from attsvm.svm.frobenius.pivoting import exchange
+from attsvm.svm.methods.frobenius.least_distance import ROUNDING
+from attsvm.svm.methods.frobenius.pivoting import exchange
 from attsvm.svm.methods.registry import CACHED
 from attsvm.svm.tolerances import FINEST
 

@@ -18,9 +18,9 @@ import numpy as np
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues
 from attsvm.svm.constraints.dual_products import UnitRows
-from attsvm.svm.frobenius.projected_gradient import BoundedProgram, Points, ProjectedGradient, Stopped, Vector
-from attsvm.svm.frobenius.proximal_pivoting import Positions, ProximalPivoting
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
+from attsvm.svm.methods.frobenius.projected_gradient import BoundedProgram, Points, ProjectedGradient, Stopped, Vector
+from attsvm.svm.methods.frobenius.proximal_pivoting import Positions, ProximalPivoting
 from attsvm.svm.tolerances import ROUNDED
 
 FIRST_TURN = 200

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
-from attsvm.svm.frobenius.pivoting import MAX_EXCHANGES
-from attsvm.svm.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Points, Stopped, Vector
+from attsvm.svm.methods.frobenius.pivoting import MAX_EXCHANGES
+from attsvm.svm.methods.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Points, Stopped, Vector
 from attsvm.svm.tolerances import EPS
 
 Positions = Int[np.ndarray, " m"]

@@ -8,14 +8,14 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm._utils.threads import threads_for
-from attsvm.norms import MissingPiece, Norm, Rotary, sample_shape
+from attsvm.norms import MissingPiece, Norm, Rotary
 from attsvm.svm.constraints.constraints import SMALL_NUMBERS, Constraints, TokenValues, Weights
 from attsvm.svm.constraints.rows import reduced_rows
-from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Report, Watch
-from attsvm.svm.methods.generic.complex_blocks import complex_interior_point
+from attsvm.svm.methods.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
-from attsvm.svm.methods.generic.program import Bounds, Program
+from attsvm.svm.methods.generic.interior_point import complex_interior_point
+from attsvm.svm.methods.generic.problems import Bounds, Program
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.generic.steepest import ByDirections, quasi_newton
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
@@ -53,7 +53,7 @@ def methods_of(norm: Norm) -> tuple[str, ...]:
     """Return the methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
     if isinstance(norm, Rotary):
         return OF_ROTATIONS
-    sample = np.ones(sample_shape(norm))
+    sample = np.ones(norm.sample_shape)
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
             piece()

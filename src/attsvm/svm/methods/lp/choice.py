@@ -14,9 +14,9 @@ from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius
 from attsvm.svm.constraints.constraints import ALL_TOKENS, SMALL_NUMBERS, STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector, dense_selection, factored_selection
-from attsvm.svm.frobenius.choice import DENSE_NUMBERS, solve_frobenius
-from attsvm.svm.frobenius.choice import METHODS as FROBENIUS_METHODS
 from attsvm.svm.loop import Point, Report, Stop, Watch
+from attsvm.svm.methods.frobenius.choice import DENSE_NUMBERS, solve_frobenius
+from attsvm.svm.methods.frobenius.choice import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton

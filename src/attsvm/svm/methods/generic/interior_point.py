@@ -18,7 +18,7 @@ from jaxtyping import Complex, Float
 
 from attsvm.norms import Rotary
 from attsvm.svm.loop import Report, Stop
-from attsvm.svm.methods.generic.program import Bounds, Improvement, Matrix, Program, Vector
+from attsvm.svm.methods.generic.problems import Bounds, Improvement, Matrix, Program, Vector
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values, predictor_corrector, raised
 
 Blocks = Complex[np.ndarray, "J K K"]

@@ -1,29 +1,39 @@
 """The least γ2, ν and fused norms: their values and dual norms are programs, so problems are solved one by one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy.linalg import block_diag
+from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.norms import JointNorm, Norm, Wrapper, head_axes
-from attsvm.norms.factors import FusedHeads, FusedKeysQueries, Gamma2, Nu, elliptope, sign_cuts
-from attsvm.norms.factors.blocks import SymmetricBlocks
-from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
-from attsvm.norms.factors.fused_bounds import Densities, KeyQueryFactors, spans
-from attsvm.norms.factors.nu import bound_by_atoms
-from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
+from attsvm.norms import JointNorm, Norm, Wrapper
+from attsvm.norms.factors import (
+    Densities,
+    Diagonal,
+    FusedHeads,
+    FusedKeysQueries,
+    Gamma2,
+    KeyQueryFactors,
+    Nu,
+    SymmetricBlocks,
+    bound_by_atoms,
+    largest_in_dual_ball,
+    largest_margin,
+    nearest_multiple,
+    spans,
+)
 from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
-from attsvm.svm.constraints.rows import BatchedUnitRows, PairRows, reduced_rows
-from attsvm.svm.frobenius.choice import solve_frobenius
+from attsvm.svm.constraints.rows import reduced_rows
 from attsvm.svm.loop import Watch
+from attsvm.svm.methods.factors.problems import PairMargins
+from attsvm.svm.methods.frobenius.choice import solve_frobenius
 from attsvm.svm.methods.predictor_corrector import raised
 from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
+from attsvm.svm.tolerances import EPS
 
 Proof = Callable[[np.ndarray], float | None]
 """A bound on a norm from above; None for a matrix that it says nothing about."""
@@ -42,7 +52,7 @@ class Proved(Wrapper):
 
     @property
     def head_axes(self) -> int:
-        return head_axes(self.of)
+        return self.of.head_axes
 
     @property
     def dual(self) -> Norm:
@@ -124,60 +134,6 @@ def one_by_one(
 
 WHY = "the norm is a semidefinite program with rows of rank one"
 
-
-class PairMargins:
-    """The rows of the heads one after the other.
-
-    ``rows``: of one problem each, one for each head. ``unit``: their right sides.
-    """
-
-    def __init__(self, rows: Sequence[PairRows], unit: Sequence[BatchedUnitRows]) -> None:
-        self._rows = rows
-        self.right: Vector = np.concatenate([each.right[0] for each in unit])
-        self.equality: Bool[np.ndarray, " m"] = np.concatenate([each.equality[0] for each in unit])
-        self._ends = np.cumsum([len(each.right[0]) for each in unit])[:-1]
-
-    def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
-        return np.concatenate([rows.apply(corner[None])[0] for rows, corner in zip(self._rows, corners, strict=True)])
-
-    def adjoint(self, multipliers: Vector) -> Float[np.ndarray, "H d_k d_q"]:
-        each = np.split(multipliers, self._ends)
-        return np.concatenate([rows.adjoint(own[None]) for rows, own in zip(self._rows, each, strict=True)])
-
-    def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """Multiply all pairs of factors with X and Z⁻¹."""
-        each = [
-            _equations(rows, matrix, inverse, balance)
-            for rows, matrix, inverse in zip(self._rows, matrices, inverses, strict=True)
-        ]
-        if len(each) == 1:
-            return each[0]
-        return np.concatenate([crossed for crossed, _ in each], axis=1), block_diag(*[own for _, own in each])
-
-
-def _equations(
-    rows: PairRows, matrix: np.ndarray, inverse: np.ndarray, balance: Balance
-) -> tuple[np.ndarray, np.ndarray]:
-    left, queries, of = rows.left[0], rows.queries[0], rows.query_of
-    split = left.shape[1]
-    # X and Z⁻¹ applied to the lifted rows: their left and right halves
-    left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
-    query_images = [(each[:, split:] @ queries.T)[:, of] for each in (matrix, inverse)]
-    crossed = balance.of_products(left_images[0], query_images[1]) + balance.of_products(
-        query_images[0], left_images[1]
-    )
-    # ⟨lift(l z')_a, X lift(·)_b Z⁻¹⟩ is a sum of four products of halves
-    left_left = [left @ image[:split] for image in left_images]
-    query_query = [(queries @ image[split:])[of] for image in query_images]
-    left_query = [left @ image[:split] for image in query_images]
-    products = left_left[0] * query_query[1] + left_left[1] * query_query[0]
-    mixed = left_query[0] * left_query[1].T
-    products += mixed + mixed.T
-    # each lifted row is ½ (l z' above the diagonal and its transpose below)
-    products *= 0.25
-    return 0.5 * crossed, products
-
-
 ELLIPTOPE = "elliptope"
 
 
@@ -195,26 +151,25 @@ def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, setting
     unit, split = reduced.unit, constraints.weights_shape[0]
     rows, balance = PairMargins([reduced.rows], [unit]), Diagonal(sum(constraints.weights_shape))
     start = raised(unit.gather(multipliers)[0], rows.equality)
-    limit = settings.max_steps or elliptope.MAX_STEPS
-    found = largest_margin(rows, balance, start, split, max_steps=limit, report=settings.report)
+    found = largest_margin(rows, balance, start, split, max_steps=settings.max_steps, report=settings.report)
     spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
     factors = np.linalg.cholesky(found.matrices[0])
     factors /= np.sqrt(np.vecdot(factors, factors))[:, None]  # the diagonal of X is 1 but for rounding errors
     left, right = factors[:split], factors[split:]
     weights, asked = left @ right.T, rows.right > 0
     gap = 1 - float((rows.apply(weights[None])[asked] / rows.right[asked]).min() / found.free.sum())
-    why = f"; rounding ended it at a gap of {gap:.1e}" if gap > EARLY and found.steps < limit else ""
+    why = f"; rounding ended it at a gap of {gap:.1e}" if gap > EARLY and not found.limited else ""
     return Answer(weights, spread, found.steps, partial(_bound_by_rows, left, right), why=why)
 
 
 def _bound_by_rows(left: np.ndarray, right: np.ndarray, x: np.ndarray) -> float:
     """Bound γ2(x) by the rows of two factors of a multiple near to x and a bound on the rest, if that is less."""
-    nearest, own = elliptope.nearest_multiple(left @ right.T, x), float(Gamma2().value(x))
+    nearest, own = nearest_multiple(left @ right.T, x), float(Gamma2().value(x))
     if nearest is None:
         return own
     factor, rest = nearest
     size = float(np.sqrt(np.vecdot(left, left).max() * np.vecdot(right, right).max()))
-    rounding = elliptope.EPS * (4 + left.shape[1]) * np.sqrt(min(x.shape))
+    rounding = EPS * (4 + left.shape[1]) * np.sqrt(min(x.shape))
     return min(own, float(abs(factor) * size * (1 + rounding) + np.linalg.norm(rest, 2)))
 
 
@@ -241,8 +196,8 @@ def _solve_by_cuts(constraints: Constraints, multipliers: TokenValues, settings:
         left[:, :, None] * queries[:, None, :],
         unit.equality[0],
         unit.gather(multipliers)[0],
-        good_gap=max(sign_cuts.GOOD_GAP, TARGET * settings.tol),
-        max_steps=settings.max_steps or sign_cuts.MOST_ROUNDS,
+        good_gap=TARGET * settings.tol,
+        max_steps=settings.max_steps,
         report=settings.report,
     )
     spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
@@ -290,8 +245,7 @@ def _solve_fused(
     split = bases[0].shape[1]
     balance = SymmetricBlocks((split, bases[1].shape[1]), tied)
     # one step more is expensive in large problems
-    good_gap = max(elliptope.GOOD_GAP, TARGET * settings.tol)
-    limit = settings.max_steps or elliptope.MAX_STEPS
+    good_gap, limit = TARGET * settings.tol, settings.max_steps
     found = largest_margin(rows, balance, raised(start, rows.equality), split, good_gap, limit, settings.report)
     # back from the span of the data
     corners = bases[0] @ found.matrices[:, :split, split:] @ bases[1].T
