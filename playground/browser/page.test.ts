@@ -224,7 +224,7 @@ test("a link holds the scene", async () => {
 
 test("what a link that cannot be read says stays until the next click", async () => {
   const other = await browser.newPage();
-  await other.goto(`${page.url().slice(0, -30)}`);
+  await other.goto(`${PAGE}#scene=eyJ`);
   const said = other.locator("#toast");
   await other.waitForTimeout(4500);
   expect(await said.textContent()).toMatch(/^The link cannot be read.*first scene/);

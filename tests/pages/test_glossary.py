@@ -6,6 +6,8 @@ from pathlib import Path
 from attsvm.pages.glossary import EVERYDAY, _as_text, definitions, with_terms
 from attsvm.playground import page
 
+GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+
 
 def test_the_first_label_with_a_term_links_to_its_definition():
     html = '<h2>Margin ratios</h2><p>margin ratio</p><th scope="row">the margin ratio, support tokens</th><td>Cone</td>'
@@ -32,5 +34,5 @@ def test_definitions_in_the_playground_are_those_of_the_glossary_and_link_to_sec
     assert len(terms) > 20
     for entry, guide, section in terms:
         assert _as_text(definitions()[entry]) in text
-        headings = re.findall("^#+ (.*)", (Path(__file__).parents[2] / "docs" / "guide" / f"{guide}.md").read_text(encoding="utf-8"), flags=re.M)
+        headings = re.findall("^#+ (.*)", (GUIDES / f"{guide}.md").read_text(encoding="utf-8"), flags=re.M)
         assert section in {"", *(re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings)}
