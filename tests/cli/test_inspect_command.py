@@ -530,7 +530,7 @@ REFUSED = {
     "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (ALBERT,"),
     "family": (
         ["bert", "--text", "text.txt", "--family", "Yoso"],
-        "family: expected a name or package.module:name, got 'Yoso'",
+        "got 'Yoso'. The names are ALBERT, ",
     ),
     "other family": (
         ["bert", "--text", "text.txt", "--family", "GPT-2"],

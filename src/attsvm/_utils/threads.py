@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from attsvm._utils.workers import processors
 from attsvm._utils.interruption import is_interrupted
+from attsvm._utils.workers import processors
 from attsvm.errors import ProblemError
 
 Result = TypeVar("Result")
