@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -11,6 +10,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 import attsvm
+from attsvm.playground import page
 
 # Each example is one process of few steps, where compiling takes most of the time; two run side by side.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -182,8 +182,10 @@ def keep_numbers(app, doctree, docname):
 def copy_playground(app, exception):
     """Put the playground into the site, where its guide page shows it."""
     if exception is None and app.builder.format == "html":
-        page = Path(attsvm.__file__).parent / "playground" / "page"
-        shutil.copytree(page, Path(app.outdir) / "playground", dirs_exist_ok=True)
+        folder = Path(app.outdir) / "playground"
+        folder.mkdir(exist_ok=True)
+        text = page().replace("<html ", '<html data-guides="../guide/" ', 1)
+        (folder / "index.html").write_text(text, encoding="utf-8")
 
 
 def setup(app):

@@ -222,6 +222,41 @@ test("a link holds the scene", async () => {
   await other.close();
 }, MINUTE);
 
+test("what a link that cannot be read says stays until the next click", async () => {
+  const other = await browser.newPage();
+  await other.goto(`${PAGE}#scene=eyJ`);
+  const said = other.locator("#toast");
+  await other.waitForTimeout(4500);
+  expect(await said.textContent()).toMatch(/^The link cannot be read.*first scene/);
+  expect(await other.textContent("#note")).toContain("Gradient descent");
+  await other.click("h1");
+  expect(await said.isVisible()).toBe(false);
+  await other.evaluate(() => { location.hash = "#scene=e30"; });
+  await said.waitFor();
+  expect(await said.textContent()).toMatch(/sequences: expected.*stays as it was/);
+  await other.close();
+}, MINUTE);
+
+test("statements are those of the step, and terms show their definition and lead to their guide", async () => {
+  const other = await browser.newPage({ reducedMotion: "reduce" });
+  await other.addInitScript(() => document.addEventListener("DOMContentLoaded", () => { document.documentElement.dataset["guides"] = "../guide/"; }));
+  await other.goto(PAGE);
+  const saturated = (): Promise<string | null> => other.getAttribute("#answer li:has-text('saturated')", "class");
+  await other.waitForSelector("#answer li.no:has-text('saturated')");
+  await other.fill("#scrub", "4.3");
+  await other.waitForSelector("#answer h3:has-text('globally at step 10,000')");
+  expect(await saturated()).toBe("yes");
+  const tip = other.locator("#tip");
+  await other.hover("#answer dt .term:has-text('direction error')");
+  expect(await tip.textContent()).toMatch(/^1 − cosine similarity/);
+  await other.hover("h1");
+  expect(await tip.isVisible()).toBe(false);
+  await other.focus("#answer .term:has-text('Convergence')");
+  expect(await tip.textContent()).toMatch(/^Global: each query/);
+  expect(await other.getAttribute("#answer .term:has-text('Convergence')", "href")).toBe("../guide/theory.html#kinds-of-convergence");
+  await other.close();
+}, MINUTE);
+
 test("a saved scene is opened again", async () => {
   await page.selectOption("#preset", { label: "Three sequences" });
   await page.waitForSelector("#token-2-0");

@@ -3,6 +3,7 @@
 import { expect, test } from "vitest";
 import { PRESETS } from "../src/page/presets";
 import { checked, emptyScene, fromFile, fromLink, toFile, toLink, toPython, type Scene } from "../src/page/scene";
+import type { Hypothesis } from "../src/math/theory";
 import { State } from "../src/page/state";
 
 const scenes = PRESETS.flatMap((group) => group.scenes);
@@ -13,8 +14,8 @@ test.each(scenes.map((scene) => [scene.name, scene] as const))("%s: through a li
 });
 
 test("a problem file without the page's part is read too", () => {
-  const { playground: _, ...problem } = JSON.parse(toFile(scenes[3])) as Record<string, unknown>;
-  expect(fromFile(JSON.stringify(problem)).sequences.map((of) => of.tokens)).toEqual(scenes[3].sequences.map((of) => of.tokens));
+  const { playground: _, ...problem } = JSON.parse(toFile(scenes[4])) as Record<string, unknown>;
+  expect(fromFile(JSON.stringify(problem)).sequences.map((of) => of.tokens)).toEqual(scenes[4].sequences.map((of) => of.tokens));
 });
 
 test("damaged scenes are refused", () => {
@@ -24,6 +25,11 @@ test("damaged scenes are refused", () => {
   expect(() => checked({ ...scene, sequences: [null] })).toThrow("sequences: expected");
   expect(() => checked({ ...scene, sequences: [{ ...scene.sequences[0], tokens: [null] }] })).toThrow("tokens: expected");
   expect(() => checked({ ...scene, optimizers: [null] })).toThrow("optimizers: expected");
+});
+
+test.each([["#scene=%7B", "scene="], [`#${toLink(scenes[0]).slice(0, -20)}`, "cut off"], ["#else", "scene="], [`#scene=${btoa("{}")}`, "sequences: expected"]])("the link %s is refused", (link, said) => {
+  expect(() => fromLink(link)).toThrow(said);
+  expect(fromLink("")).toBeNull();
 });
 
 test.each([
@@ -73,14 +79,16 @@ test("the gradient as it is written turns away from the Att-SVM, the exact one d
 test("nothing is called proved where a hypothesis fails, and no error is shown where a label has slack", () => {
   const plainScene = (): Scene => structuredClone(scenes.find((scene) => scene.name.includes("Plain"))!);
   const state = (name: string): State => new State(structuredClone(scenes.find((scene) => scene.name.includes(name))!));
-  const written = state("usually written").runs[0].theorem.hypotheses;
+  const hypothesesOf = (of: State): Hypothesis[] => of.verdictOn(of.runs[0]).hypotheses;
+  const written = hypothesesOf(state("usually written"));
   expect(written.find((one) => one.name === "the gradient is exact")?.holds).toBe(false);
   expect(state("Two optimisers").runs.map((run) => run.theorem.standing)).toEqual(["measured", "measured"]);
-  const [plain] = state("Plain gradient descent stalls").runs;
+  const stalling = state("Plain gradient descent stalls");
+  const [plain] = stalling.runs;
   expect(plain.theorem.standing).toBe("proved");
-  expect(plain.theorem.hypotheses.find((one) => one.name.includes("cone"))?.holds).toBeNull(); // so the page says "if:"
+  expect(hypothesesOf(stalling).find((one) => one.name.includes("cone"))?.holds).toBeNull(); // so the page says "if:"
   for (const [rate, schedule, holds] of [[1e-3, "constant", true], [1e3, "constant", false], [1e-3, "growing", false]] as const) {
-    const { hypotheses } = new State({ ...plainScene(), optimizers: [{ ...plain.history.settings.optimizer, rate, schedule }] }).runs[0].theorem;
+    const hypotheses = hypothesesOf(new State({ ...plainScene(), optimizers: [{ ...plain.history.settings.optimizer, rate, schedule }] }));
     expect(hypotheses.find((one) => one.name.startsWith("the steps"))?.holds).toBe(holds);
   }
   const joint = state("figure 3").runs[0];
@@ -93,8 +101,10 @@ test("equal scores are sufficient for one sequence alone", () => {
   // differences of keys (1, 0) and (-2, 0.5) with score gaps 5 and 0.05: the run ends elsewhere, docs/notes/global_conditions.md
   const of = (x: [number, number], height: number): Scene["sequences"][number] => ({ label: 1, query: [1, 0], tokens: [{ at: x, height }, { at: [0, 0], height: 0 }] });
   const both = [of([1, 0], 5), of([-2, 0.5], 0.05)];
-  const favoured = (sequences: Scene["sequences"]): boolean =>
-    new State({ ...emptyScene(), head: [0, 0], heightHead: 1, sequences }).runs[0].theorem.hypotheses.at(-1)!.holds === true;
+  const favoured = (sequences: Scene["sequences"]): boolean => {
+    const state = new State({ ...emptyScene(), head: [0, 0], heightHead: 1, sequences });
+    return state.verdictOn(state.runs[0]).hypotheses.at(-1)!.holds === true;
+  };
   expect(favoured(both)).toBe(false);
   expect(favoured([both[1]])).toBe(true);
 });
@@ -106,12 +116,30 @@ test("the Python code names a norm where the library knows no limit of the facto
   expect(code("normalized_gradient_descent")).toContain("predict_direction(problem, run)");
 });
 
+test("the kind of convergence and the hypotheses are those of the displayed step", () => {
+  for (const scene of scenes.slice(0, 2)) {
+    const state = new State(structuredClone(scene));
+    while (state.runs[0].history.last.step < 1000) state.advance(20);
+    const [run] = state.runs;
+    const seen = [0, 12, 1000].map((step) => {
+      state.step = step;
+      const largest = state.probabilitiesAt(run).map((of) => Math.max(...of));
+      const { kind, hypotheses } = state.verdictOn(run);
+      const saturated = hypotheses.find((one) => one.name.includes("saturated"))!.holds;
+      expect(saturated).toBe(Math.min(...largest) > 1 - 1e-6);
+      return kind;
+    });
+    expect(seen).toEqual(["undecided", "undecided", "global"]);
+  }
+});
+
 test("the kinds of convergence of the scenes", () => {
   const state = (name: string): State => new State(structuredClone(scenes.find((scene) => scene.name.startsWith(name))!));
   const kindAt = (name: string): string => {
     const found = state(name);
     for (let k = 0; k < 300 && !found.complete && found.runs[0].history.last.step < 5000; k++) found.advance(20);
-    return found.runs[0].kind;
+    found.step = found.runs[0].history.last.step;
+    return found.verdictOn(found.runs[0]).kind;
   };
   expect(kindAt("Two optimisers")).toBe("global");
   expect(kindAt("A wrong token")).toBe("local");

@@ -346,9 +346,21 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
 )
 def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.npz").touch()
+    names = {"mine.npz", "problem.npz", "reviews.csv"}
+    for name in names:
+        (tmp_path / name).touch()
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
     refused(said, "fit", *arguments)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.npz"]
+    assert {entry.name for entry in tmp_path.iterdir()} == names
+
+
+def test_a_missing_file_is_refused_before_anything_slow_is_imported(tmp_path):
+    code = "import sys\nfrom attsvm.cli.main import main\ntry: main()\nfinally: assert 'jax' not in sys.modules"
+    for arguments in (["absent.npz"], ["problem.npz", "--test", "absent.csv"]):
+        (tmp_path / "problem.npz").touch()
+        command = [sys.executable, "-c", code, "fit", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (2, f"attsvm: {arguments[-1]}: no such file\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
         ("p: expected none for the optimizer adam, got 1.5", source, "--optimizer", "adam", "--p", 1.5),
         ("p: expected a number for the optimizer mirror_descent", source, "--optimizer", "mirror_descent"),
         ('parts: expected "auto", "attention" or "both", got \'ngrams\'', source, "--parts", "ngrams"),
-        ("optimizer: expected one of", source, "--optimizer", "sgd"),
+        ("--optimizer: expected a name", source, "--optimizer", "sgd"),
         (r"--test-fraction: expected a number in \(0, 1\), got 0", source, "--test-fraction", 0),
         ("got no config.json", source, "--embed", tmp_path),
         ("expected the labels 'neg', 'pos', got 'middling'", source, "--test", other),

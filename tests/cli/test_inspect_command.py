@@ -528,7 +528,10 @@ REFUSED = {
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
     "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (ALBERT,"),
-    "family": (["bert", "--text", "text.txt", "--family", "Yoso"], "family: expected one of ALBERT, "),
+    "family": (
+        ["bert", "--text", "text.txt", "--family", "Yoso"],
+        "got 'Yoso'. The names are ALBERT, ",
+    ),
     "other family": (
         ["bert", "--text", "text.txt", "--family", "GPT-2"],
         "BertModel has no attention layer that GPT-2 matches",

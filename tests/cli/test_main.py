@@ -41,7 +41,11 @@ def test_the_help_groups_commands_and_shows_no_type_beside_flags():
         assert re.findall(r"^│ ([a-z][\w -]*?)  ", panel, re.MULTILINE) == [*PANELS[title]]
     assert max(map(len, shown.splitlines())) == 80
     for name in ("", *COMMANDS):
-        assert "<bool>" not in CliRunner().invoke(app, [*name.split(), "--help"]).output
+        shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"}).output
+        assert "<bool>" not in shown
+        if name:
+            widest = max(len(names) for names in re.findall(r"^│ [* ]*(-.*?)  ", shown, re.MULTILINE))
+            assert widest < 36, "most of the width is for text"
 
 
 def test_the_options_of_a_source_are_in_its_own_help():

@@ -108,6 +108,7 @@ def test_mini_batches_and_tolerances(train):
     ("arguments", "said"),
     [
         (["absent.npz"], "absent.npz: no such file"),
+        (["problem.npz", "--out", "run.txt"], "run.txt: expected a name that ends with .npz"),
         (["problem.npz", "--p", "2"], "p: not an option of normalized_gradient_descent"),
         (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent, got none"),
         (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
@@ -121,7 +122,7 @@ def test_mini_batches_and_tolerances(train):
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
         (
             ["problem.npz", "--optimizer", "adamw"],
-            "optimizer: expected one of .*got 'adamw'; optax:adamw is that of optax",
+            "--optimizer: expected a name .*got 'adamw'; optax:adamw is that of optax. The names",
         ),
         (["problem.npz", "--growth", "-1"], "--growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),

@@ -397,7 +397,7 @@ def test_what_does_not_fit_is_refused_in_one_line(X, y, message):
     [
         (
             {"optimizer": "sgd"},
-            "optimizer: expected one of .*, got 'sgd'",
+            "optimizer: expected a name .*, got 'sgd'",
         ),
         (
             {"optimizer": optax.adam(0.1), "learning_rate": 0.1},

@@ -433,7 +433,7 @@ def named(name, **options):
             (partial(optimizers.Decaying, *wrong), "expected a positive number")
             for wrong in ((0.0, 3), (0.4, -1), ("much", 3), (0.4, np.inf))
         ),
-        (named("newton"), "optimizer: expected one of .*adam, "),
+        (named("newton"), "optimizer: expected a name .*The names are .*adam, "),
         (named("polyak", p=2), "p: not an option of polyak; its options are target, longest"),
         (named("mirror_descent"), "p: expected a value for mirror_descent, got none"),
         (named("momentum"), "inner: expected a value for momentum, got none"),

@@ -88,7 +88,7 @@ def test_its_pieces_are_reused_only_while_its_own_file_is_the_same(outside, tmp_
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("no-such-figure", "figure: expected one of adamw-epsilon,"),
+        ("no-such-figure", "got 'no-such-figure'. The names are adamw-epsilon,"),
         (3, "expected a Figure, got int"),
     ],
 )

@@ -416,7 +416,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
             {"norm": 1},
             "norm: expected a norm with regularization paths",
         ),
-        ({"norm": "euclid"}, 'norm: expected "frobenius"'),
+        ({"norm": "euclid"}, "norm: expected a name"),
         ({"norm": 3, "attention": "factored"}, 'norm: expected "frobenius" or "nuclear" for factored'),
         ({"attention": "prompt"}, "attention: expected a problem without queries"),
         ({"loss": "cross_entropy"}, "loss: expected a loss of the margin to fit the labels ±1, got cross_entropy"),

@@ -270,7 +270,7 @@ def test_a_learning_rate_without_an_optimizer_is_that_of_the_default():
         ({"grid": {"rank": [2]}}, r"rank: expected one of train\.rank, svm\.rank"),
         ({"grid": {"dim": []}}, "dim: expected a sequence of values"),
         ({"fixed": {"dim": 2}}, "dim: expected it in the grid or among the fixed arguments, got both"),
-        ({"measures": ["kinds"]}, "measure: expected one of .*, got 'kinds'"),
+        ({"measures": ["kinds"]}, "measure: expected a name .*, got 'kinds'"),
         ({"measures": ["kind=3"]}, "kind: expected no arguments, got '3'"),
         ({"block": 12}, "block: expected a multiple of 8, got 12"),
         ({"trials": 0}, "trials: expected an integer >= 1, got 0"),

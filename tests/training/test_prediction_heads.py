@@ -297,7 +297,7 @@ def test_heads_are_found_by_name_and_import_path(problem):
     for head, words in (
         (heads.MLP, r"got the class MLP; pass MLP\(...\)"),
         ("quadratic", "needs arguments"),
-        ("cubic", "expected one of linear, mlp, quadratic"),
+        ("cubic", "got 'cubic'. The names are linear, mlp, quadratic"),
         ("attsvm.losses:Loss", "expected a Head"),
     ):
         with pytest.raises(ProblemError, match=f"head: .*{words}"):

@@ -33,11 +33,14 @@ export function isOptimal(problem: Problem, selected: number[]): boolean {
   return selected.every((t, i) => gamma[i].every((score, u) => !problem.allowed[i][u] || score <= gamma[i][t]));
 }
 
-export function kindOf(problem: Problem, selected: number[], probabilities: number[][], solution: Solution): Kind {
-  const dropped = Math.max(0, ...probabilities.flatMap((of, i) => of.filter((_, t) => t !== selected[i])));
-  if (dropped > SATURATED) return "undecided";
+export function isSaturated(probabilities: number[][], selected: number[]): boolean {
+  return probabilities.every((of, i) => of.every((a, t) => t === selected[i] || a <= SATURATED));
+}
+
+export function kindOf(problem: Problem, selected: number[], probabilities: number[][], norm: Norm): Kind {
+  if (!isSaturated(probabilities, selected)) return "undecided";
   if (isOptimal(problem, selected)) return "global";
-  return breaking(problem, selected, solution).length === 0 ? "local" : "not local";
+  return breaking(problem, selected, solveSvm(problem, selected, norm)).length === 0 ? "local" : "not local";
 }
 
 export interface LocalSelection {
@@ -79,7 +82,6 @@ export interface Theorem {
   statement: string;
   source: string;
   link: string;
-  hypotheses: Hypothesis[];
 }
 
 const SELECTION = { source: "Tarzanagh, Li, Zhang, Oymak (2023)", link: "https://arxiv.org/abs/2306.13596" };
@@ -91,8 +93,8 @@ const MEASURED = { ...LINEAR, source: `measured with attsvm; ${LINEAR.source}` }
 /** The steps that the theorems are about are not divided by the length of the gradient. */
 const SMALL_STEPS = "Proved for small constant steps that are not normalised.";
 
-/** The statement that covers a run, without its hypotheses. */
-export function theoremOf(attention: Attention, optimizer: OptimizerSettings, trainHead: boolean): Omit<Theorem, "hypotheses"> {
+/** The statement that covers a run; {@link hypothesesOf} has its hypotheses. */
+export function theoremOf(attention: Attention, optimizer: OptimizerSettings, trainHead: boolean): Theorem {
   const euclidean = ["gradient_descent", "normalized_gradient_descent"].includes(optimizer.name)
     || (optimizer.name === "mirror_descent" && optimizer.p === 2);
   const weights = { prompt: "p", combined: "W", factored: "KQ′" }[attention];
@@ -120,7 +122,7 @@ export function theoremOf(attention: Attention, optimizer: OptimizerSettings, tr
 }
 
 /** As `optimizer.limit("factored")` of the library says it. */
-function ofFactors({ name, p }: OptimizerSettings): Omit<Theorem, "hypotheses"> {
+function ofFactors({ name, p }: OptimizerSettings): Theorem {
   const compared = "The picture compares it with the nuclear-norm Att-SVM.";
   const short = "while no step changes a logit by more than about 1";
   if (name === "gradient_descent" || name === "normalized_gradient_descent") {
@@ -146,7 +148,7 @@ export function labelsWithSlack(problem: Problem, selected: number[], optimizer:
   return head.status === "infeasible" ? [] : rows.flatMap((row, r) => (head.support[r] ? [] : [row.sequence]));
 }
 
-/** Hypotheses of convergence to a selection: local, for the selection that stands, and global, from the start. */
+/** Hypotheses of convergence to a selection: local, for the selection and the displayed step, and global, from the start. */
 export function hypothesesOf(
   problem: Problem,
   attention: Attention,
@@ -168,7 +170,7 @@ export function hypothesesOf(
   return [
     { name: "the selected tokens are separable", holds: separable, global: false },
     { name: "the selection is locally optimal", holds: local, global: false },
-    { name: "the softmax is saturated", holds: saturated, global: false },
+    { name: "the softmax is saturated on these tokens at this step", holds: saturated, global: false },
     ...(optimizer.name === "gradient_descent" && attention !== "factored" ? [shortSteps(problem, loss, optimizer), IN_CONE] : []),
     ...(written ? [{ name: "the gradient is exact", holds: false, global: false }] : []),
     { name: "the tokens of highest score are separable", holds: feasible, global: true },

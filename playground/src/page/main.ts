@@ -8,6 +8,7 @@ import { PRESETS } from "./presets";
 import { fromFile, fromLink, toFile, toLink, toPython, type Scene } from "./scene";
 import { State } from "./state";
 import "./style.css";
+import { explainTerms } from "./terms";
 import { TokenPlane, type Edits } from "./token_plane";
 import { WeightPlane } from "./weight_plane";
 
@@ -130,6 +131,10 @@ class Page {
 
   private moveTo(step: number): void {
     this.state.step = step;
+    if (this.state.scene.trainHead) {
+      this.state.local = null; // of the head of another step
+      this.restAt = performance.now() + 150;
+    }
     this.touch();
   }
 
@@ -188,7 +193,7 @@ class Page {
       const scene = fromLink(location.hash);
       if (scene !== null && JSON.stringify(scene) !== JSON.stringify(this.state.scene)) this.open(scene);
     } catch (error) {
-      toast(`The link cannot be read: ${(error as Error).message}`);
+      toast(`${(error as Error).message} The scene stays as it was.`, true);
     }
   }
 
@@ -209,7 +214,7 @@ class Page {
       this.open(fromFile(await file.text()));
       toast(`${file.name} is open.`);
     } catch (error) {
-      toast(`${file.name}: ${(error as Error).message}`);
+      toast(`${file.name}: ${(error as Error).message}`, true);
     }
     input.value = "";
   }
@@ -251,7 +256,7 @@ class Page {
     this.answer();
     const latest = Math.max(...state.runs.map((run) => run.history.at(state.step).step));
     if (document.activeElement !== scrub || this.playing) scrub.value = String(state.step < 1 ? 0 : Math.log10(state.step) + 0.3);
-    const text = `step ${Math.round(Math.min(state.step, latest)).toLocaleString("en")}`;
+    const text = `step ${latest.toLocaleString("en")}`;
     byId("step").textContent = text;
     scrub.setAttribute("aria-valuetext", text);
     play.textContent = this.playing ? "❚❚" : "▶";
@@ -266,15 +271,13 @@ class Page {
     const now = performance.now();
     if (this.playing && now - this.lastAnswer < 100) return;
     const run = state.runs[state.active];
-    const key = JSON.stringify([state.step, run.kind, run.solution.value, run.kept, run.history.records.length, state.active, state.local?.length]);
+    const key = JSON.stringify([state.step, run.solution.value, run.kept, run.history.records.length, state.active, state.local?.length]);
     if (key === this.drawnAnswer) return;
-    const wait = document.activeElement !== null && byId("answer").contains(document.activeElement) && !state.complete;
-    if (wait) return;
     this.drawnAnswer = key;
     this.lastAnswer = now;
-    drawAnswer(byId("answer"), state, this.actions);
+    drawAnswer(byId("answer"), state);
     if (!this.playing && state.complete) {
-      byId("status").textContent = `${run.kind}; Att-SVM ${run.solution.status}; ${run.kept.map((t, i) => `sequence ${i + 1} keeps token ${t + 1}`).join(", ")}`;
+      byId("status").textContent = `${state.verdictOn(run).kind}; Att-SVM ${run.solution.status}; ${run.kept.map((t, i) => `sequence ${i + 1} keeps token ${t + 1}`).join(", ")}`;
     }
   }
 }
@@ -287,12 +290,15 @@ function presetName(scene: Scene): string {
 
 let hideToast = 0;
 
-function toast(text: string): void {
+/** Shows a text for four seconds; an error until the next click or key. */
+function toast(text: string, error = false): void {
   const box = byId("toast");
+  const hide = (): void => { box.hidden = true; };
   box.textContent = text;
   box.hidden = false;
   clearTimeout(hideToast);
-  hideToast = window.setTimeout(() => { box.hidden = true; }, 4000);
+  if (!error) hideToast = window.setTimeout(hide, 4000);
+  else for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, hide, { once: true });
 }
 
 function setTheme(theme: string): void {
@@ -304,11 +310,12 @@ function firstScene(): Scene {
     const linked = fromLink(location.hash);
     if (linked !== null) return linked;
   } catch (error) {
-    toast(`The link cannot be read: ${(error as Error).message}`);
+    toast(`${(error as Error).message} This is the first scene of the page.`, true);
   }
   return structuredClone(PRESETS[0].scenes[0]);
 }
 
+explainTerms(byId("tip"), document.querySelectorAll(".lead, .legend span, section > h3"));
 setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 // the tests and the measurement of frames read it
 Object.assign(window, { playground: new Page(firstScene()) });

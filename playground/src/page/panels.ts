@@ -8,6 +8,7 @@ import { scores } from "../math/problem";
 import type { Hypothesis } from "../math/theory";
 import { MOST_SEQUENCES, MOST_TOKENS, attentionOf, type Scene } from "./scene";
 import type { State } from "./state";
+import { withTerms } from "./terms";
 
 export const OPTIMIZER_NAMES: Record<OptimizerName, string> = {
   normalized_gradient_descent: "normalised gradient descent",
@@ -71,7 +72,7 @@ function button(text: string, click: () => void, properties: Record<string, stri
 
 /** Replaces the content of a panel, and keeps the focus on the control at the same place. */
 function refill(panel: HTMLElement, children: Children): void {
-  const controls = (): HTMLElement[] => [...panel.querySelectorAll<HTMLElement>("button, select, input")];
+  const controls = (): HTMLElement[] => [...panel.querySelectorAll<HTMLElement>("button, select, input, a")];
   const focused = controls().indexOf(document.activeElement as HTMLElement);
   panel.replaceChildren(...children);
   if (focused >= 0) controls()[Math.min(focused, controls().length - 1)]?.focus();
@@ -118,6 +119,7 @@ export function drawRuns(panel: HTMLElement, state: State, actions: Actions): vo
     })())),
     ...runs,
     ...(scene.optimizers.length < 2 ? [second] : []),
+    field("Att-SVM of", choice({ selected: "tokens selected last", optimal: "best tokens" }, scene.keep, (value) => set(() => { scene.keep = value; })())),
     field("loss", choice(loss, scene.loss, (value) => set(() => { scene.loss = value; })())),
     field("train v too", trainHead),
     field("gradient", choice({ exact: "exact", written: "as written, in float32" }, scene.written ? "written" : "exact", (value) => set(() => { scene.written = value === "written"; })())),
@@ -134,53 +136,53 @@ function pField(p: number, change: (p: number) => void): HTMLElement {
   return element("label", { class: "field" }, shown, slider);
 }
 
-export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): void {
+export function drawAnswer(panel: HTMLElement, state: State): void {
   const { scene } = state;
+  const known = new Set<string>();
+  const text = (words: string): Children => withTerms(words, known);
+  const hint = (words: string): HTMLElement => element("p", { class: "hint" }, ...text(words));
   const run = state.runs[state.active];
   const { solution, theorem } = run;
   const infeasible = solution.status === "infeasible";
   const matrix = scene.attention !== "prompt";
-  const keep = choice({ selected: "that the run selects", optimal: "of highest score" }, scene.keep, (value) => {
-    scene.keep = value;
-    actions.edited();
-  });
+  const { kind, hypotheses } = state.verdictOn(run);
   const k = run.history.indexAt(state.step);
-  const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token + 1} of ${row.sequence + 1}`);
+  const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token + 1} of sequence ${row.sequence + 1}`);
   const facts: [string, string][] = infeasible
     ? [["certificate", solution.bound === Infinity
       ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
       : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on rows of length 1`]]
     : [
-      ["value", `${solution.value.toPrecision(6)}, with a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
+      ["value", `${solution.value.toPrecision(6)}, with a duality gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
       [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],
-      ["support", support.length > 0 ? `token ${support.join("; ")}` : "none"],
-      ["error now", Number.isFinite(run.errors[k]) ? run.errors[k].toExponential(1) : "–"],
-      ["margin ratio", Number.isFinite(run.ratios[k]) ? run.ratios[k].toFixed(6) : "–"],
+      ["support tokens", support.length > 0 ? support.join("; ") : "none"],
+      ["direction error now", Number.isFinite(run.errors[k]) ? run.errors[k].toExponential(1) : "–"],
+      ["margin ratio now", Number.isFinite(run.ratios[k]) ? run.ratios[k].toFixed(6) : "–"],
     ];
+  const { step } = run.history.at(state.step);
   const weights = state.probabilitiesAt(run).map((of, i) => `${i + 1}: ${Math.max(...of).toFixed(4)} on token ${of.indexOf(Math.max(...of)) + 1}`).join(" · ");
   const kinds = { global: "good", local: "warn", "not local": "bad", undecided: "warn" } as const;
   const standing = { proved: "good", measured: "warn", conjecture: "warn" } as const;
   // a theorem says nothing of a run that does not meet its hypotheses
-  const open = theorem.standing === "proved" && theorem.hypotheses.some((one) => !one.global && !one.holds);
+  const open = theorem.standing === "proved" && hypotheses.some((one) => !one.global && !one.holds);
   refill(panel, [
-    element("h3", {}, `Att-SVM in the ${normName(run.norm, matrix)} norm `, element("span", { class: `tag ${infeasible ? "bad" : solution.status === "optimal" ? "good" : "warn"}` }, solution.status)),
-    field("keeps tokens", keep),
-    element("dl", {}, ...[...facts, ["weights", weights] as [string, string]].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
-    ...(run.slack.length === 0 ? [] : [element("p", { class: "hint" }, `The label of sequence ${run.slack.map((i) => i + 1).join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
-    element("h3", {}, "Convergence: ", element("span", { class: `tag ${kinds[run.kind]}` }, { global: "globally", local: "locally", "not local": "not to a locally optimal selection", undecided: "undecided: not saturated" }[run.kind])),
-    ...(state.local === null ? [] : [element("p", { class: "hint" }, `${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}: cones at the rim, green where it is the best.`)]),
-    element("p", { class: "theorem" }, element("span", { class: `tag ${open ? "open" : standing[theorem.standing]}` }, open ? "if:" : theorem.standing), ` ${theorem.statement} `, element("a", { href: theorem.link, rel: "noreferrer" }, theorem.source)),
-    hypotheses(theorem.hypotheses.filter((one) => !one.global)),
-    element("p", { class: "hint" }, state.problem.keys.length === 1 ? "From a start near 0, a run usually ends at the token of highest score if these hold. Equal scores are sufficient for gradient descent:" : "From a start near 0, a run usually ends at the tokens of highest score if these hold:"),
-    hypotheses(theorem.hypotheses.filter((one) => one.global)),
-    ...(run.history.status === "stalled" ? [element("p", { class: "hint" }, `The gradient is zero after ${run.history.last.step.toLocaleString("en")} steps: the run stands still.`)] : []),
+    element("h3", {}, ...text(`Att-SVM in the ${normName(run.norm, matrix)} norm `), element("span", { class: `tag ${infeasible ? "bad" : solution.status === "optimal" ? "good" : "warn"}` }, solution.status)),
+    element("dl", {}, ...[...facts, ["softmax weights", weights] as [string, string]].flatMap(([name, value]) => [element("dt", {}, ...text(name)), element("dd", {}, ...text(value))])),
+    ...(run.slack.length === 0 ? [] : [hint(`The label of sequence ${run.slack.map((i) => i + 1).join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
+    element("h3", {}, ...text("Convergence: "), element("span", { class: `tag ${kinds[kind]}` }, { global: "globally", local: "locally", "not local": "not to a locally optimal selection", undecided: "undecided: not saturated" }[kind]), ` at step ${step.toLocaleString("en")}`),
+    ...(state.local === null ? [] : [hint(`${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}: cones at the rim, green where it is the best.`)]),
+    element("p", { class: "theorem" }, element("span", { class: `tag ${open ? "open" : standing[theorem.standing]}` }, ...(open ? ["if:"] : text(theorem.standing))), ...text(` ${theorem.statement} `), element("a", { href: theorem.link, target: "_blank", rel: "noreferrer" }, theorem.source)),
+    listOf(hypotheses.filter((one) => !one.global), text),
+    hint(state.problem.keys.length === 1 ? "From a start near 0, a run usually ends at the token of highest score if these hold. Equal scores are sufficient for gradient descent:" : "From a start near 0, a run usually ends at the tokens of highest score if these hold:"),
+    listOf(hypotheses.filter((one) => one.global), text),
+    ...(run.history.status === "stalled" && step === run.history.last.step ? [hint(`The gradient is zero after ${run.history.last.step.toLocaleString("en")} steps: the run stands still.`)] : []),
   ]);
 }
 
-function hypotheses(list: Hypothesis[]): HTMLElement {
+function listOf(hypotheses: Hypothesis[], text: (words: string) => Children): HTMLElement {
   const shown = (one: Hypothesis): [string, string] => one.holds === null ? ["open", ""] : one.holds ? ["yes", " holds"] : ["no", " does not hold"];
-  return element("ul", { class: "hypotheses" }, ...list.map((one) => element("li", { class: shown(one)[0] },
-    one.name, element("span", { class: "visually-hidden" }, shown(one)[1]))));
+  return element("ul", { class: "hypotheses" }, ...hypotheses.map((one) => element("li", { class: shown(one)[0] },
+    ...text(one.name), element("span", { class: "visually-hidden" }, shown(one)[1]))));
 }
 
 export function drawEditor(panel: HTMLElement, state: State, token: number | null, actions: Actions): void {

@@ -58,6 +58,9 @@ export const PRESETS: Group[] = [
   {
     title: "Begin here",
     scenes: [
+      scene("Gradient descent alone", "Steps of equal length along the gradient train the prompt p on two sequences. Each sequence comes to attend to one token. The path of p turns to the star: the Att-SVM, the shortest p for which the logit of each of these tokens exceeds the others by 1.", {
+        sequences: FOUR_NORMS, head: [1, 0.15],
+      }),
       scene("Two optimisers, two directions", "ℓ1.1 mirror descent and gradient descent see the same tokens. Each turns into the direction of the point where the ball of its own norm first touches the shaded polygon.", {
         sequences: FOUR_NORMS, head: [1, 0.15],
         optimizers: [optimizer("mirror_descent", 0.1), optimizer("normalized_gradient_descent", 0.1)],

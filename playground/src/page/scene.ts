@@ -202,11 +202,23 @@ export function toLink(scene: Scene): string {
   return "scene=" + btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
+/** Reads what {@link toLink} made; null for the address of the page without a fragment. */
 export function fromLink(fragment: string): Scene | null {
+  if (fragment.length <= 1) return null;
   const match = /scene=([\w-]+)/.exec(fragment);
-  if (match === null) return null;
-  const bytes = Uint8Array.from(atob(match[1].replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-  return checked(JSON.parse(new TextDecoder().decode(bytes)));
+  if (match === null) throw new Error("The link cannot be read: expected an address that ends with #scene=…");
+  let scene: unknown;
+  try {
+    const bytes = Uint8Array.from(atob(match[1].replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+    scene = JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    throw new Error("The link cannot be read: it is cut off or damaged.");
+  }
+  try {
+    return checked(scene);
+  } catch (error) {
+    throw new Error(`The link cannot be read: ${(error as Error).message}.`);
+  }
 }
 
 const MAKERS: Record<OptimizerName, (rate: string, p: number) => string> = {

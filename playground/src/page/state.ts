@@ -5,8 +5,8 @@ import { normOf, type Norm } from "../math/norms";
 import { keyDirection, logitsOf, optimalTokens, selectedTokens, softmax, type Problem } from "../math/problem";
 import { solveSvm, type Solution } from "../math/svm";
 import {
-  SATURATED, directionError, hypothesesOf, kindOf, labelsWithSlack, limitNorm, locallyOptimal, marginRatio, theoremOf,
-  type Kind, type LocalSelection, type Theorem,
+  directionError, hypothesesOf, isSaturated, kindOf, labelsWithSlack, limitNorm, locallyOptimal, marginRatio, theoremOf,
+  type Hypothesis, type Kind, type LocalSelection, type Theorem,
 } from "../math/theory";
 import { History } from "./history";
 import { attentionOf, startOf, toProblem, type Scene } from "./scene";
@@ -17,8 +17,6 @@ export interface RunView {
   /** Of the tokens that are kept: those selected at the latest record, or the optimal ones. */
   solution: Solution;
   kept: number[];
-  kind: Kind;
-  saturated: boolean;
   theorem: Theorem;
   /** Where the head is trained too, the sequences whose labels have slack. The Att-SVM may then have margin 0 there. */
   slack: number[];
@@ -95,25 +93,30 @@ export class State {
     return logitsOf(this.problem, this.weightsAt(run)).map(softmax);
   }
 
+  /** The kind of convergence and the hypotheses of the theorem at the displayed step. */
+  verdictOn(run: RunView): { kind: Kind; hypotheses: Hypothesis[] } {
+    const { attention, loss, written = false, optimizer } = run.history.settings;
+    const problem = this.problemAt(run, this.step);
+    const logits = logitsOf(problem, this.weightsAt(run));
+    const probabilities = logits.map(softmax);
+    const saturated = isSaturated(probabilities, run.kept);
+    return {
+      kind: kindOf(problem, selectedTokens(logits), probabilities, run.norm),
+      hypotheses: hypothesesOf(problem, attention, loss, run.kept, run.solution, saturated, startOf(this.scene, attention), written, optimizer),
+    };
+  }
+
   private measure(): void {
     this.runs = this.histories.map((history, index) => {
       const before = this.runs[index];
       const { attention } = history.settings;
       const norm = limitNorm(attention, history.settings.optimizer);
-      const logits = logitsOf(this.problem, history.last.weights);
-      const ownProblem = history.last.head === null ? this.problem : { ...this.problem, head: history.last.head };
-      const selected = selectedTokens(logits);
-      const kept = this.scene.keep === "optimal" ? optimalTokens(ownProblem) : selected;
+      const { weights, head } = history.last;
+      const kept = this.scene.keep === "optimal" ? optimalTokens({ ...this.problem, head: head ?? this.problem.head }) : selectedTokens(logitsOf(this.problem, weights));
       const key = JSON.stringify([kept, norm]);
       const known = before !== undefined && this.measuredTo[index] === key && before.history === history;
       const solution = known ? before.solution : solveSvm(this.problem, kept, norm);
-      const probabilities = logits.map(softmax);
-      const kind = kindOf(ownProblem, selected, probabilities, known && this.scene.keep === "selected" ? solution : solveSvm(this.problem, selected, norm));
-      const saturated = probabilities.every((of, i) => of.every((a, t) => t === selected[i] || a <= SATURATED));
-      const theorem = known && before.saturated === saturated && history.last.head === null ? before.theorem : {
-        ...theoremOf(attention, history.settings.optimizer, this.scene.trainHead),
-        hypotheses: hypothesesOf(ownProblem, attention, this.scene.loss, kept, solution, saturated, startOf(this.scene, attention), this.scene.written, history.settings.optimizer),
-      };
+      const theorem = theoremOf(attention, history.settings.optimizer, this.scene.trainHead);
       const slack = !this.scene.trainHead ? [] : known ? before.slack : labelsWithSlack(this.problem, kept, history.settings.optimizer);
       const errors = known ? before.errors : [];
       const ratios = known ? before.ratios : [];
@@ -124,7 +127,7 @@ export class State {
         ratios.push(feasible ? marginRatio(solution, weights, norm) : NaN);
       }
       this.measuredTo[index] = key;
-      return { history, norm, solution, kept, kind, saturated, theorem, slack, errors, ratios };
+      return { history, norm, solution, kept, theorem, slack, errors, ratios };
     });
   }
 
@@ -133,10 +136,11 @@ export class State {
   /** The locally optimal selections in the norm of the active run; searched for once the scene is at rest. */
   searchLocal(): void {
     const run = this.runs[this.active];
-    const key = JSON.stringify([run.norm, this.active]);
+    const problem = this.problemAt(run, this.step);
+    const key = JSON.stringify([run.norm, this.active, problem.head]);
     if (this.localFor === key) return;
     this.localFor = key;
-    this.local = locallyOptimal(this.problemAt(run, Infinity), run.norm);
+    this.local = locallyOptimal(problem, run.norm);
   }
 
   /** The radius of the norm's ball that has grown to the weights, at most to the Att-SVM. */

@@ -146,8 +146,7 @@ def find_named(kind: str, known: Mapping[str, T], name: str, check: Callable[[ob
 def _import(kind: str, name: str, known: Iterable[str], check: Callable[[object], T] | None) -> T:
     if ":" in name:
         return _load(kind, name, lambda: import_object(name), check)
-    expected = f"expected one of {', '.join(known)}, or package.module:name, got {name!r}"
-    raise ProblemError(f"{kind}: {expected}{did_you_mean(name, known)}")
+    raise unknown_name(kind, name, known)
 
 
 def _load(kind: str, name: str, load: Callable[[], object], check: Callable[[object], T] | None) -> T:
@@ -172,6 +171,17 @@ def kind_check(base: type) -> Callable[[object], Any]:
         raise ProblemError(f"expected a {base.__name__} or a subclass of it, got {type(found).__name__}")
 
     return check
+
+
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], other: str = "package.module:name", hint: str = ""
+) -> ProblemError:
+    """The error for a name that is not known: what may be meant comes before all names.
+
+    ``other``: what is allowed besides names. ``hint``: what is said in place of the name that is spelled most alike.
+    """
+    meant = hint or did_you_mean(name, known) or "."
+    return ProblemError(f"{kind}: expected a name or {other}, got {name!r}{meant} The names are {', '.join(known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:

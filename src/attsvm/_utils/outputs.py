@@ -9,15 +9,20 @@ from attsvm._utils.files import ENDING, cannot_be_written, file_to_write, kind_o
 from attsvm.errors import ProblemError
 
 
-def check_file(out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = ()) -> None:
+def check_file(
+    out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = (), ending: str = ""
+) -> None:
     """Check that a file can be written, and that it replaces another file only if ``force`` is set. None is no file.
 
     ``inputs``: what the command reads; ``out`` must not be one of them. None and names that are no paths are allowed.
+    ``ending``: how the name of the file must end.
 
     Raises ProblemError if not.
     """
     if out is None:
         return
+    if not os.fspath(out).endswith(ending):
+        raise ProblemError(f"{out}: expected a name that ends with {ending}")
     target = file_to_write(out)
     if target.exists() and not force:
         raise ProblemError(f"{out}: exists already; use --force to replace it")

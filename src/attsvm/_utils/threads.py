@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from attsvm._utils.interruption import is_interrupted
 from attsvm._utils.workers import processors
 from attsvm.errors import ProblemError
 
@@ -62,16 +63,20 @@ def thread_map(number: int) -> Iterator[Callable[[Callable[[Any], Result], Seque
     if number == 1:
         yield lambda function, items: [function(item) for item in items]
         return
-    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
+    pool = ThreadPoolExecutor(number, thread_name_prefix="attsvm")
+    try:
 
         def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
             futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
             try:
                 return [future.result() for future in futures]
             finally:
-                # after Ctrl-C: drop the items that have not started, and wait for the others
+                # after Ctrl-C: drop the items that have not started, and wait for the others if the process goes on
                 for future in futures:
                     future.cancel()
-                wait(futures)
+                if not is_interrupted():
+                    wait(futures)
 
         yield spread
+    finally:
+        pool.shutdown(wait=not is_interrupted())

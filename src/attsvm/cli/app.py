@@ -1,11 +1,12 @@
 """The command line ``attsvm``. A command's module is imported when the command is called."""
 
+import copy
 import importlib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm.cli.exits import run_command
@@ -47,23 +48,37 @@ summary in ``attsvm fit-text --help``. Commands of several words are found befor
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 
 
-class _PlainFlags:
-    """A command whose help shows no type beside its flags."""
+class _WideText:
+    """A command whose help has one column for names and types of options, and the rest of the width for text."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, with ``--help``."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return params
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        shown: Any = copy.copy(self)
+        shown.get_params = lambda ctx: [_in_one_column(param, ctx) for param in self.get_params(ctx)]  # type: ignore[attr-defined]
+        super(_WideText, shown).format_help(ctx, formatter)
 
 
-class PlainCommand(_PlainFlags, TyperCommand):
-    """A command whose help shows no type beside its flags."""
+def _in_one_column(param: Any, ctx: Any) -> Any:
+    """A parameter as the help shows it: its names and its type are its only name."""
+    if not isinstance(param, TyperOption):
+        return param
+    shown: Any = copy.copy(param)
+    kind = "" if param.is_flag else f" {param.display_type_rich(ctx)}"
+    shown.opts, shown.secondary_opts, shown.metavar = [f"{', '.join(sorted(param.opts, key=len))}{kind}"], [], ""
+    if param.secondary_opts:
+        shown.opts = ["\n".join([*param.opts, *param.secondary_opts])]
+        shown.show_default = False
+        if param.default is not None:
+            own = param.opts if param.default else param.secondary_opts
+            shown.help = f"{param.help}  [default: {own[0].removeprefix('--')}]"
+    return shown
 
 
-class LazyGroup(_PlainFlags, TyperGroup):
+class PlainCommand(_WideText, TyperCommand):
+    """A command whose help gives most of the width to text."""
+
+
+class LazyGroup(_WideText, TyperGroup):
     """Commands that are known by name and summary until one of them is called."""
 
     def __init__(self, **options: Any) -> None:

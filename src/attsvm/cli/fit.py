@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.files import is_table_file, regular_file
 from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
@@ -22,7 +23,6 @@ from attsvm.cli.options import (
     named_values,
 )
 from attsvm.cli.shared import finish, progress, result_folder, write_page
-from attsvm.datasets import source_help
 
 if TYPE_CHECKING:
     from attsvm._fit import Fit
@@ -68,7 +68,11 @@ NAMES = {"labels": "label"}
 
 def more_help(arguments: Sequence[str]) -> str:
     """The options of the source before ``--help``, or the names of all sources."""
-    if arguments and {"-h", "--help"} & {*arguments[1:]}:
+    if not {"-h", "--help"} & {*arguments}:
+        return ""
+    from attsvm.datasets import source_help
+
+    if arguments[0] not in ("-h", "--help"):
         return f"The source and its options (`--option NAME=VALUE`):\n\n{source_help(arguments[0])}\n"
     return f"The sources; `attsvm fit SOURCE --help` lists the options of one:\n\n{source_help()}\n"
 
@@ -144,6 +148,9 @@ def fit(
     force: ForceFolder = False,
 ) -> None:
     """Train attention on a labelled problem."""
+    for given in (source, test or ""):
+        if given.lower().endswith(".npz") or is_table_file(given):
+            regular_file(given)
     shorthand = [] if classes is None else [f"classes={classes}"]
     options = named_values([*shorthand, *(option or [])])
 

@@ -43,7 +43,7 @@ def problem(
     """Describe a problem file, or write an example."""
     path = Path(problem_file)
     if example:
-        check_file(path, force)
+        check_file(path, force, ending=".npz")
 
     from attsvm.pages import make_page
     from attsvm.problem import Problem

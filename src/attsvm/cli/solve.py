@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from attsvm._utils.checks import check_positive
 from attsvm._utils.outputs import check_file
 from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
@@ -70,7 +71,8 @@ def solve(
     if selected is None or (selected != "optimal" and Path(selected).suffix not in (".npy", ".npz")):
         got = "none" if selected is None else repr(selected)
         raise ProblemError(f"--selected: expected `optimal`, or a file .npy or .npz, got {got}")
-    check_file(out, force, (problem_file, selected, relaxed))
+    check_positive("--tol", tol)
+    check_file(out, force, (problem_file, selected, relaxed), ".npz")
     announce(out)
 
     import numpy as np

@@ -126,7 +126,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train softmax attention on a problem file."""
-    check_file(out, force, (problem_file, init))
+    check_file(out, force, (problem_file, init), ".npz")
     announce(out)
     named = {"learning_rate": learning_rate, "p": p}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)

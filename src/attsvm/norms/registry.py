@@ -96,8 +96,8 @@ def _named(text: str) -> Norm:
         if text.lower() == name and not known.spelling:
             return known()
     expected = norm_spellings()
-    hint = did_you_mean(text, ["l1", "linf", *re.findall(r'"([\w,]+)"', expected)], OTHER_NAMES)
-    raise ProblemError(f"norm: expected {expected}, or package.module:name, got {text!r}{hint}")
+    hint = did_you_mean(text, ["l1", "linf", *re.findall(r'"([\w,]+)"', expected)], OTHER_NAMES) or "."
+    raise ProblemError(f"norm: expected a name or package.module:name, got {text!r}{hint} The names are {expected}")
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:

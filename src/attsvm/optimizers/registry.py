@@ -11,7 +11,7 @@ from typing import Any
 
 import optax
 
-from attsvm._utils.extensions import Registry, is_trusted, named_by_file
+from attsvm._utils.extensions import Registry, is_trusted, named_by_file, unknown_name
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Norm, read_norm, written_norm
 from attsvm.optimizers.foreign import as_transformation
@@ -105,10 +105,7 @@ def parse_optimizer(
 def _find(name: str) -> Factory | optax.GradientTransformation:
     if ":" not in name and name not in OPTIMIZERS and callable(getattr(optax, name, None)):
         # the name that is spelled most alike may be another algorithm: adam for adamw
-        names = ", ".join(OPTIMIZERS.names())
-        raise ProblemError(
-            f"optimizer: expected one of {names}, or package.module:name, got {name!r}; optax:{name} is that of optax"
-        )
+        raise unknown_name("optimizer", name, OPTIMIZERS.names(), hint=f"; optax:{name} is that of optax.")
     if not is_trusted(name) and ":" in name and not re.fullmatch(r"optax:\w+", name):
         # it would be called with arguments of the file, and might be os:system
         raise ProblemError(f"a file names {name}: pass the optimizer, or load the file with trusted=True")

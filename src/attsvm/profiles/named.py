@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from attsvm._utils.checks import check_number
-from attsvm._utils.extensions import did_you_mean, import_object
+from attsvm._utils.extensions import import_object, unknown_name
 from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS
@@ -180,10 +180,7 @@ def import_optimizer(name: str) -> Any:
         return OPTIMIZERS.find(name)
     path = name if ":" in name or "." not in name else ":".join(name.rsplit(".", 1))
     if ":" not in path:
-        raise ProblemError(
-            f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, or a name such as torch.optim.Adam, "
-            f"got {name!r}{did_you_mean(name, OPTIMIZERS.names())}"
-        )
+        raise unknown_name("optimizer", name, OPTIMIZERS.names(), "one such as torch.optim.Adam")
     try:
         return import_object(path)
     except Exception as error:  # a module may fail on import in any way

@@ -114,7 +114,8 @@ def setting_of(
     check_is_problem(problem)
     problem, parsed = parse_margin_loss(problem, loss)
     if problem.labels is None or problem.head is None:
-        raise ProblemError("problem: expected labels -1 and 1 and a prediction head, got none")
+        missing = "labels" if problem.labels is None else "a head"
+        raise ProblemError(f"problem: expected labels -1 and 1 and a prediction head, got one without {missing}")
     if problem.key_groups is not None:  # heads that share keys are not bounded one by one
         raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):
