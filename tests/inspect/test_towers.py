@@ -145,26 +145,31 @@ def test_the_patches_of_a_picture_in_one_row_are_no_sequences(monkeypatch):
 
 
 def test_sequences_of_a_batch_that_run_different_layers_are_refused(monkeypatch):
-    """The second sequence does not run the first layer."""
+    """One sequence alone runs a layer, or does not, whether it comes first or last."""
 
     class Sometimes(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.second = (torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2))
+            layers = (torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(3))
+            self.first, self.second, self.third = layers
 
         def forward(self, x):
             if x[0, 0, 0] > 0:
                 self.first(x, x, x)
             self.second(x, x, x)
+            if x[0, 0, 1] > 0:
+                self.third(x, x, x)
 
     monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
     x = torch.ones(3, 4, 8)
-    assert attsvm.inspect.inspect(Sometimes(), {"x": -x}, margins=False).not_run == ["first"]
-    x[1] = -1
-    with pytest.raises(
-        attsvm.ProblemError, match="expected sequences that run the same layers, got some that run first"
-    ):
-        attsvm.inspect.inspect(Sometimes(), {"x": x}, margins=False)
+    assert attsvm.inspect.inspect(Sometimes(), {"x": -x}, margins=False).not_run == ["first", "third"]
+    for coordinate, layer in enumerate(("first", "third")):
+        for sequence in (0, 2):  # the one that runs the layer, or does not
+            for sign in (1, -1):
+                y = x.clone()
+                y[:, :, coordinate], y[sequence, :, coordinate] = sign, -sign
+                with pytest.raises(attsvm.ProblemError, match=f"run the same layers, got some that run {layer} and"):
+                    attsvm.inspect.inspect(Sometimes(), {"x": y}, margins=False)
     with pytest.raises(attsvm.ProblemError, match="batch: expected one that runs attention layers of the model"):
         attsvm.inspect.inspect(
             torch.nn.ModuleDict({"idle": Sometimes(), "run": Idle()})["run"], {"x": x}, margins=False

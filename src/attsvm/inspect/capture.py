@@ -15,7 +15,7 @@ from attsvm._utils.files import reason
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of
-from attsvm.inspect.layers import AttentionLayer, LayerInputs, Unread, reading, refuse_unread
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading, refuse_unread
 from attsvm.inspect.model_calls import (
     Uncompiled,
     call_model,
@@ -116,7 +116,7 @@ def _run(
     """What enters each recorded layer that runs in a pass of the model, in chunks of sequences.
 
     ``others``: the other layers of the model. ``have_run``: the names of the layers that run in its first chunk are
-    added. ``to_the_end``: whether all layers run there.
+    added. ``to_the_end``: whether all layers run there, and in the others if that leaves one out.
     """
     parts: dict[str, list[Layer]] = {layer.name: [] for layer in recorded}
     left: set[str] = set()  # layers that have not run yet
@@ -149,14 +149,15 @@ def _run(
             if number == 0:
                 have_run |= now
                 idle = set(left)
-            elif left != idle:
+            odd = (left - idle) | (now - have_run)  # a pass that stops has run fewer layers, but no others
+            if odd:
                 raise ProblemError(
-                    f"batch: expected sequences that run the same layers, got some that run {min(left ^ idle)} and some"
+                    f"batch: expected sequences that run the same layers, got some that run {min(odd)} and some"
                     " that do not"
                 )
-            # a module that several layers share is found in the first chunk, where it runs again, but attention that is
-            # not read may run in any
-            stops = not (to_the_end and any(isinstance(layer.family, Unread) for layer in others))
+            # a module that several layers share is found in the first chunk, where it runs again, but a layer that it
+            # does not run may run in any
+            stops = not (to_the_end and any(layer.name not in have_run for layer in others))
     return {name: of_layer for name, of_layer in parts.items() if of_layer}
 
 
