@@ -55,7 +55,7 @@ def test_norms_are_computed_again_after_the_mix(bert):
     first, embeddings = bert.encoder.layer[0], bert.embeddings
     for name, module in (("dense", first.output.dense), ("attended", first.attention.output)):
         module.register_forward_hook(lambda _, __, output, name=name: seen.__setitem__(name, output))
-    streams = [residual_stream(bert, {"input_ids": tokens}, layer) for layer in layers]
+    streams = [residual_stream(bert, {"input_ids": tokens}, layers, k) for k in range(2)]
     with torch.no_grad():
         states = bert(tokens, output_hidden_states=True).hidden_states
         words, rest = embeddings.word_embeddings(tokens), embeddings.position_embeddings(torch.arange(6))

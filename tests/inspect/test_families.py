@@ -89,7 +89,8 @@ def test_the_table_of_the_guide_says_what_is_known_of_each_model():
     found = {}
     for case, (make, batch) in CASES.items():
         model = spread_out(make())
-        known = attsvm.inspect.inspect(model, batch, heads=[(0, 0)], margins=False).available()
+        inspection = attsvm.inspect.inspect(model, batch, heads=[(0, 0)], margins=False)
+        known = inspection.available()._replace(reasons=inspection.available(1).reasons)
         name = type(model).__name__.removesuffix("Model")
         found.setdefault(known, {}).setdefault(name, case.partition(", ")[2])
     several = {name for one in found.values() for name in one if sum(name in other for other in found.values()) > 1}

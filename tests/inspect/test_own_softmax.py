@@ -99,12 +99,12 @@ def test_what_is_known_of_it(case):
     model, batch = made(case)
     *_, weights, biases = CASES[case]
     found = attsvm.inspect.inspect(model, batch, heads=[(0, 1), (1, 0)], margins=case in ("xlnet", "deberta"))
-    known = found.available()
+    known = found.available()._replace(reasons=found.available(1).reasons)
     assert known.weights == weights
     assert found.biased == (biases is not None)
     assert known.factors == (weights == ON_TOKENS and biases is None)
     assert known.keys == (biases != "tokens")
-    assert not known.reasons
+    assert known.reasons == (case not in ("luke", "xlnet"))
     name = type(model).__name__.removesuffix("Model") + (" without positions" if "without" in case else "")
     marks = " | ".join("yes" if one else "no" for one in known[1:])
     rows = [row for row in GUIDE.splitlines() if row.endswith(f" | {weights} | {marks} |")]
@@ -116,9 +116,14 @@ def test_what_is_known_of_it(case):
     if biases == "tokens":
         with pytest.raises(attsvm.ProblemError, match="has biases that depend on its tokens"):
             found.robustness(0, 1)
-    of_what = "biases that depend on its tokens" if biases == "tokens" else "biases of positions"
-    with pytest.raises(attsvm.ProblemError, match=rf"{of_what}|is not described by a method stream"):
-        found.explain(1, [0])
+    if known.reasons:
+        explanation = found.explain(1, [0])
+        assert explanation.error < 1e-4
+        assert {"head 0.0", "head 0.3", "MLP 0"} <= {one for of_group in explanation.groups.values() for one in of_group}
+        assert (explanation.terms().biases != 0) == (biases is not None)
+    else:
+        with pytest.raises(attsvm.ProblemError, match="its residual stream is not known behind its function"):
+            found.explain(1, [0])
     for head in found.heads if found.margins is not None else ():
         assert 0 < head.margin.lower <= head.margin.upper <= 1 + 1e-9
 

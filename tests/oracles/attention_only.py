@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attsvm.inspect.families import FAMILIES, Adds, AddsHeads, Family
+from attsvm.inspect.families import FAMILIES, Family
 
 ROTARY_BASE = 100.0
 """Of the wavelengths of rotary positions; small, because the sequences are short."""
@@ -88,15 +88,6 @@ class AttentionOnlyFamily(Family):
 
     def matches(self, name, module):
         return isinstance(module, Attention)
-
-    def stream(self, model):
-        """Embedding, positions, and the attention layers."""
-        steps = [Adds("embedding", model.embedding)]
-        if model.position is not None:
-            steps.append(Adds("position", model.position))
-        for layer, norm in zip(model.layers, model.norms, strict=False):
-            steps.append(AddsHeads(layer, layer.out, layer.heads, norm))
-        return steps
 
 
 FAMILIES.register(AttentionOnlyFamily.name, AttentionOnlyFamily())

@@ -189,7 +189,7 @@ def _recorded(
     at = np.maximum(positions, 0)[..., None]
     linear = found is not None and found.recipe.linear
     rotation = given = None
-    if found is not None and linear and found.rotation is not None and found.recipe.query.rotated:
+    if found is not None and found.rotation is not None and found.recipe.query.rotated:
         cosine, sine = (as_array(part.expand(b, -1, -1)) for part in found.rotation)
         rotation = cosine, sine
     if not linear:

@@ -123,7 +123,9 @@ class Running:
         Raises ProblemError if that makes no difference, so that there is no reason to test.
         """
         layer, targets = _decided(source, index, heads, pattern)
-        running = cls(heads, residual_stream(source.model, source.batch, source.layers[index]), layer, targets)
+        if layer.given is not None:
+            raise ProblemError(f"model: {layer.name} has norms of queries and keys, which a test does not compute again")
+        running = cls(heads, residual_stream(source.model, source.batch, source.layers, index), layer, targets)
         score = running.scored(None, None)
         nothing, generator = frozenset[str](), np.random.default_rng(seed)
         resampled = running.scored(*(running._stream(side, nothing, generator) for side in (0, 1)))

@@ -15,12 +15,19 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.call import as_array
-from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_stream, split_logits, steps_to
-from attsvm.inspect.weights import Layer
+from attsvm.inspect.families.stream import BIASES, BIASES_OF_TOKENS, CONSTANT, POSITION_BIASES
+from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_streams, split_logits
+from attsvm.inspect.weights import Layer, Tokens
 
 STREAM_ERROR = 1e-3
 """Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
+
+
+OF_PAIRS = (POSITION_BIASES, BIASES_OF_TOKENS)
+"""Origins that belong to pairs of places, and not to queries or keys."""
+
+POSITIONAL = {CONSTANT, BIASES, "position", POSITION_BIASES}
+"""Origins that do not depend on the text."""
 
 
 class OriginPair(NamedTuple):
@@ -32,7 +39,8 @@ class OriginPair(NamedTuple):
     share: float  # of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
 
     def __str__(self) -> str:
-        return f"queries from {self.query}, keys from {self.key}: {self.share:+z.3f} of the margin"
+        pair = f"queries from {self.query}, keys from {self.key}"
+        return f"{self.query if self.query in OF_PAIRS else pair}: {self.share:+z.3f} of the margin"
 
 
 class MarginTerms(NamedTuple):
@@ -45,6 +53,18 @@ class MarginTerms(NamedTuple):
     # on the distance.
     constant_key: float
     constants: float
+    biases: float = 0.0  # of biases of positions, as T5's, which belong to no query or key; or of those of DeBERTa
+
+
+class OffsetShare(NamedTuple):
+    """The decisions of heads for tokens at one distance from the query, and what they depend on."""
+
+    offset: int  # place of the selected token minus that of the query: −1 is the previous token
+    decisions: float  # share of all decisions
+    # shares of the margin of these decisions, which add up to 1
+    positions: float  # of the positions alone: constants, biases of positions and learned positions, on both sides
+    content: float  # of all other pairs
+    pair: OriginPair  # the one with the largest share of ``content``, which its share is of the same margin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,6 +145,11 @@ class Explanation:
         lines = [
             f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:z.3g}; {terms})",
             *(f"  {pair}" for pair in self.pairs(5)),
+            *(
+                f"  {one.decisions:.0%} of the decisions are for the token at {one.offset:+d}: positions alone"
+                f" {one.positions:+z.3f}, content {one.content:+z.3f} of their margin"
+                for one in self.offsets(1)
+            ),
         ]
         return "\n".join(lines)
 
@@ -143,8 +168,10 @@ class Explanation:
 
         Margins are summed over the queries and the heads. Shares are signed and may exceed 1; they add up to 1.
         """
+        return self._shares(sum(split.margins().sum(axis=-1) for split in self.splits))
+
+    def _shares(self, total: Float[np.ndarray, "origins origins"]) -> Float[np.ndarray, "groups groups"]:
         origins = self.splits[0].origins
-        total = np.sum([split.margins().sum(axis=-1) for split in self.splits], axis=0)
         member = np.array([[origin in of_group for origin in origins] for of_group in self.groups.values()], float)
         shares: np.ndarray = member @ total @ member.T / total.sum()
         return shares
@@ -152,7 +179,8 @@ class Explanation:
     def terms(self) -> MarginTerms:
         """Share of the decision margin by what varies: keys alone, queries and keys, queries alone, or nothing."""
         shares = self.shares()
-        sums = shares[0, 1:].sum(), shares[1:, 1:].sum(), shares[1:, 0].sum(), shares[0, 0]
+        biases = shares[-1, -1] if list(self.groups)[-1] in OF_PAIRS else 0.0
+        sums = shares[0, 1:].sum(), shares[1:, 1:].sum() - biases, shares[1:, 0].sum(), shares[0, 0], biases
         return MarginTerms(*(float(share) for share in sums))
 
     def pairs(self, most: int | None = 10) -> list[OriginPair]:
@@ -165,10 +193,54 @@ class Explanation:
         """
         if most is not None:
             check_integer("most", most, 1)
-        shares, names = self.shares(), list(self.groups)
+        return self._pairs(self.shares(), most)
+
+    def _pairs(self, shares: Float[np.ndarray, "groups groups"], most: int | None) -> list[OriginPair]:
+        names = list(self.groups)
         order = np.argsort(-np.abs(shares), axis=None, kind="stable")[:most]
         places = (np.unravel_index(at, shares.shape) for at in order)
         return [OriginPair(names[a], names[b], float(shares[a, b])) for a, b in places]
+
+    def offsets(self, most: int = 3) -> list[OffsetShare]:
+        """The distances at which the heads select most tokens, and whether positions or content decide there.
+
+        Parameters
+        ----------
+        most : int
+            At most this many, those with the most decisions first.
+
+        Returns
+        -------
+        list of OffsetShare
+            Empty in cross-attention.
+
+        Examples
+        --------
+        >>> import torch, transformers
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+        ...                                   num_attention_heads=4)
+        >>> model, tokens = transformers.LlamaModel(config), torch.randint(64, (4, 16))
+        >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens}, margins=False)
+        >>> first = inspection.explain(1, 0).offsets()[0]
+        >>> first.offset <= 0, round(first.positions + first.content, 6)
+        (True, 1.0)
+        """
+        check_integer("most", most, 1)
+        if self.splits[0].positions is None:
+            return []
+        margins = np.concatenate([split.margins() for split in self.splits], axis=-1)
+        offsets = np.concatenate([(one.selected - self.splits[0].positions)[one.selected >= 0] for one in self.splits])
+        positional = np.array([POSITIONAL.issuperset(of_group) for of_group in self.groups.values()])
+        found, counts = np.unique(offsets, return_counts=True)
+        shares = []
+        for at in np.argsort(-counts, kind="stable")[:most]:
+            of_offset = self._shares(margins[..., offsets == found[at]].sum(axis=-1))
+            positions = float(of_offset[np.ix_(positional, positional)].sum())
+            best = self._pairs(np.where(np.outer(positional, positional), 0.0, of_offset), 1)[0]
+            shares.append(OffsetShare(int(found[at]), float(counts[at] / len(offsets)), positions, 1 - positions, best))
+        return shares
 
     def test(
         self,
@@ -246,6 +318,8 @@ def reason_of(explanation: Explanation, query: str, key: str) -> Reason:
     for side, name in (("query", query), ("key", key)):
         if name not in explanation.groups:
             raise ProblemError(f"{side}: expected one of {', '.join(explanation.groups)}, got {name!r}")
+        if name in OF_PAIRS:
+            raise ProblemError(f"{side}: expected an origin of queries or keys, which can be resampled, got {name!r}")
     return Reason(frozenset(explanation.groups[query]), frozenset(explanation.groups[key]))
 
 
@@ -262,27 +336,40 @@ def explained(
     captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
-    check_split(source, layer, captured)
     follows = pattern_of(pattern, captured, source.tokens)
-    residual = residual_stream(source.model, source.batch, source.layers[layer])
-    features = _features(origins or {}, residual)
-    parts = residual.entering(features)
-    _check_stream(parts, captured, next(source.model.parameters()).dtype)
-    splits = [split_logits(parts, captured, head, follows) for head in chosen]
+    of_queries, of_keys = explainable(source, layer, captured)
+    if origins and of_queries is not of_keys:
+        raise ProblemError(f"origins: expected a layer of self-attention, got {captured.name}")
+    features = _features(origins or {}, of_queries)
+    parts = of_queries.entering(features)
+    of_tokens = parts if of_queries is of_keys else of_keys.entering()
+    splits = [split_logits(parts, of_tokens, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
-    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, tuple(features))
+    return Explanation(layer, chosen, splits, _groups(splits[0].origins, sets), pattern, source, tuple(features))
 
 
-def check_split(source: ModelAndBatch, index: int, layer: Layer) -> None:
-    """Raise a ProblemError if logits of a layer cannot be split by origin."""
+def explainable(source: ModelAndBatch, index: int, layer: Layer) -> tuple[Residual, Residual]:
+    """The streams that the queries and the keys of a layer are made from.
+
+    Raises ProblemError if they are not known, or its logits cannot be split by origin.
+    """
     layer.weights()
-    if layer.given is not None or layer.bias is not None:
-        biases = "biases that depend on its tokens" if layer.bias_of_tokens else "biases of positions"
-        what = biases if layer.given is None else "norms of queries and keys"
-        raise ProblemError(f"model: {layer.name} has {what}, which are not split by origin")
-    steps_to(source.model, source.layers[index])
+    layer.norm_scales(0)
+    of_queries, of_keys = residual_streams(source.model, source.batch, source.layers, index)
+    dtype, at = next(source.model.parameters()).dtype, np.maximum(layer.positions, 0)[..., None]
+    asked = np.take_along_axis(_total(of_queries), at, axis=1)
+    _check_stream(np.where(layer.positions[..., None] >= 0, asked, layer.queries), layer.queries, layer.name, dtype)
+    if of_keys is not of_queries:
+        there = layer.there[..., None]  # padding may be anything
+        _check_stream(np.where(there, _total(of_keys), layer.tokens), layer.tokens, layer.name, dtype)
+    return of_queries, of_keys
+
+
+def _total(residual: Residual) -> Float[np.ndarray, "n T d"]:
+    total: np.ndarray = np.sum([part.numpy() for part in residual.entering().values()], axis=0)
+    return total
 
 
 def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float[np.ndarray, "k d"]]:
@@ -308,17 +395,16 @@ def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float
     return found
 
 
-def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:
-    """Check that the parts add up to what entered the layer."""
-    total = np.sum([part.numpy() for part in parts.values()], axis=0)
-    error = np.abs(total - layer.tokens).max() / np.abs(layer.tokens).max()
+def _check_stream(total: Tokens, entered: Tokens, name: str, dtype: torch.dtype) -> None:
+    """Check that the parts add up to what entered a layer."""
+    error = np.abs(total - entered).max() / np.abs(entered).max()
     if not error <= STREAM_ERROR:
-        reason = "family: a part of the model is missing in Family.stream"
+        reason = "model: its residual stream is not that of its modules"
         if torch.finfo(dtype).eps > STREAM_ERROR / 10:  # the sums of some layers are rounded by more than the bound
             reason = f"model: its weights are {dtype}, whose rounding may be too large; convert it by model.float()"
         raise ProblemError(
-            f"{reason} (the residual stream described for {layer.name} differs from the tokens that enter it by"
-            f" {error:.1g} of the largest entry)"
+            f"{reason} (the sum of all parts differs from the tokens that enter {name} by {error:.1g} of the largest"
+            " entry)"
         )
 
 
@@ -326,6 +412,6 @@ def _groups(origins: list[str], sets: Mapping[str, Sequence[tuple[int, int]]]) -
     """Origins by group, in their order; a head of several sets is in the first."""
     groups: dict[str, list[str]] = {}
     names = {f"head {layer}.{head}": f"{name} heads" for name in reversed(list(sets)) for layer, head in sets[name]}
-    for origin in (CONSTANT, *origins):
+    for origin in origins:
         groups.setdefault(names.get(origin, origin), []).append(origin)
     return groups

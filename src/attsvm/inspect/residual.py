@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.stream import CONSTANT, AddsHeads, Norms, Parts, Step, joined, normed, watch, written
-from attsvm.inspect.layers import AttentionLayer
+from attsvm.inspect.families.stream import BIASES_OF_TOKENS, CONSTANT, NODE, POSITION_BIASES, Node, Normed, Parts, StreamTrace, Written, leaves, normed, split
+from attsvm.inspect.layers import AttentionLayer, LayerInputs, Unread, reading
 from attsvm.inspect.measures import PATTERNS, TokenIds
-from attsvm.inspect.model_calls import call_model, chunks, evaluating, on_device_of
+from attsvm.inspect.model_calls import Uncompiled, call_model, chunks, evaluating, on_device_of
 from attsvm.inspect.weights import Layer, Mask, Scores, Selected
 
 
@@ -23,8 +22,9 @@ from attsvm.inspect.weights import Layer, Mask, Scores, Selected
 class Residual:
     """The residual stream of a run of a model, up to one attention layer."""
 
-    reader: AddsHeads  # the layer; it reads the stream through its norm
-    steps: list[Step]  # those before it
+    stream: Node
+    norm: nn.Module | None  # through which the layer reads it
+    leaves: list[Written]
     written: list[Parts]  # what each of them adds, by origin (b, T, d), in float64
 
     @property
@@ -62,10 +62,10 @@ class Residual:
         return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
 
     def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
-        parts: Parts = {}
-        for step, of_step in zip(self.steps, written, strict=True):
-            parts = normed(step.module, parts) if isinstance(step, Norms) else joined(parts, of_step)
-        return normed(self.reader.norm, with_features(parts, features))
+        parts = with_features(split(self.stream, dict(zip(self.leaves, written, strict=True))), features)
+        parts = parts if self.norm is None else normed(self.norm, parts)
+        first = [origin for origin in self.origins if origin in parts]
+        return {origin: parts[origin] for origin in (*first, *parts)}
 
 
 def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
@@ -87,58 +87,91 @@ def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]
     return found
 
 
-def steps_to(model: nn.Module, layer: AttentionLayer) -> tuple[list[Step], AddsHeads]:
-    """What adds to the residual stream before a layer, and how the layer reads it.
-
-    Raises ProblemError if the family of the layer does not describe it.
-    """
-    steps = layer.family.stream(model)
-    for number, step in enumerate(steps):
-        if isinstance(step, AddsHeads) and step.attention is layer.module:
-            return steps[:number], step
-    raise ProblemError(f"family: the residual stream that {layer.family} describes does not contain {layer.name}")
-
-
 class _Reached(Exception):
-    """Stops a pass of the model at the layer whose stream is recorded."""
+    """Stops a pass of the model behind the layer whose stream is recorded."""
 
 
-def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
+def residual_stream(model: nn.Module, batch: Any, layers: list[AttentionLayer], index: int) -> Residual:
     """Run a model and record what every origin adds to its residual stream before a layer.
 
-    Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
+    Raises ProblemError if the stream is not known, or the layer is one of cross-attention, which reads two of them.
     """
-    before, reader = steps_to(model, layer)
-    kept: list[list[Tensor]] = [[] for _ in before]
+    queries, keys = residual_streams(model, batch, layers, index)
+    if queries is not keys:
+        raise ProblemError(f"layer: expected one of self-attention, got {index} ({layers[index].name})")
+    return queries
 
-    def keep(into: list[Tensor], tensor: Tensor) -> None:
-        tensor = tensor.detach().cpu().double()
-        into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
 
-    def stop(*_: Any) -> None:
-        raise _Reached
+def residual_streams(
+    model: nn.Module, batch: Any, layers: list[AttentionLayer], index: int
+) -> tuple[Residual, Residual]:
+    """The residual streams that the queries and the keys of a layer are made from; one in self-attention.
 
-    with torch.no_grad(), evaluating(model), contextlib.ExitStack() as stack:
-        stack.callback(reader.attention.register_forward_pre_hook(stop).remove)
-        hooks = [watch(step, partial(keep, into)) for step, into in zip(before, kept, strict=True)]
-        for attached in filter(None, hooks):
-            stack.callback(attached.remove)
-        for count, piece in enumerate(chunks(on_device_of(model, batch)), start=1):
-            with contextlib.suppress(_Reached):
-                call_model(model, piece)
-            size = max(len(tensors[-1]) for tensors in kept if tensors)
-            for number, (tensors, hook) in enumerate(zip(kept, hooks, strict=True)):
-                if hook is not None and len(tensors) != count:
-                    raise ProblemError(
-                        f"model: step {number} of the residual stream, {type(before[number]).__name__}, expected one"
-                        f" call of its module in a pass, got {len(tensors) - count + 1}"
-                    )
-                tensors[-1:] = [tensor.expand(size, -1, -1) for tensor in tensors[-1:]]
-    found, layers = [], 0
-    for step, tensors in zip(before, kept, strict=True):
-        found.append(written(step, torch.cat(tensors) if tensors else None, layers))
-        layers += isinstance(step, AddsHeads)
-    return Residual(reader, before, found)
+    Raises ProblemError if they are not known.
+    """
+    found: list[list[tuple[Node, nn.Module | None, list[Written], list[Parts]]]] = []
+    with torch.no_grad(), evaluating(model), Uncompiled():
+        for piece in chunks(on_device_of(model, batch)):
+            found.append(_traced(model, piece, layers, index))
+    residuals = []
+    for of_side in zip(*found, strict=True):
+        stream, norm, leaves, first = of_side[0]
+        if any([list(one) for one in written] != [list(one) for one in first] for *_, written in of_side):
+            raise ProblemError("batch: expected sequences whose residual streams have the same parts")
+        written = [
+            {origin: torch.cat([one[origin] for one in of_leaf]) for origin in of_leaf[0]}
+            for of_leaf in zip(*(written for *_, written in of_side), strict=True)
+        ]
+        residuals.append(Residual(stream, norm, leaves, written))
+    return residuals[0], residuals[-1]
+
+
+def _traced(
+    model: nn.Module, piece: Any, layers: list[AttentionLayer], index: int
+) -> list[tuple[Node, nn.Module | None, list[Written], list[Parts]]]:
+    """The streams that a layer reads in one pass: how they are made, the norm before it, and what is written to them."""
+    known = {layer.name: k for k, layer in enumerate(layers) if not isinstance(layer.family, Unread)}
+    modules: dict[nn.Module, list[int]] = {}  # several layers may share one
+    for k in known.values():
+        modules.setdefault(layers[k].module, []).append(k)
+    trace, heads = StreamTrace(model), dict[int, Tensor]()
+    sides: list[Tensor] = []
+
+    def begin(module: nn.Module, *inputs: Any) -> None:
+        if sides:
+            raise _Reached
+        left = modules[module]
+        trace.begin(left.pop(0) if len(left) > 1 else left[0], inputs)
+
+    def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
+        of_layer = inputs()
+        if known[layer.name] == index:
+            if of_layer.found is None:
+                raise ProblemError(f"model: the tokens that enter {layer.name} are not known")
+            queries, keys = of_layer.found.queries, of_layer.found.keys
+            sides.extend([queries] if queries is keys else [queries, keys])
+            trace.entering = tuple(getattr(one, NODE, None) or trace.written("input", one) for one in sides)
+        if of_layer.call.mixed is not None:
+            heads[known[layer.name]] = of_layer.call.mixed[1].reshape(*of_layer.call.query.shape[:3], -1)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(trace.following())
+        stack.enter_context(reading([layers[k] for k in known.values()], read, with_attention=True))
+        for module in modules:
+            stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True, prepend=True).remove)
+            stack.callback(module.register_forward_hook(trace.end).remove)
+        with contextlib.suppress(_Reached):
+            call_model(model, piece)
+    found = []
+    for tensor, node in zip(sides, trace.entering, strict=True):
+        norm = None
+        if isinstance(node, Normed) and not trace.continues:
+            norm, (node,) = node.norm, node.of
+        written = leaves(node)
+        before = [not any(one.inside for one in written[:number]) for number in range(len(written))]
+        of_leaves = [one.parts(tensor.shape, heads, first) for one, first in zip(written, before, strict=True)]
+        found.append((node, norm, written, of_leaves))
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,6 +191,9 @@ class LogitSplit:
     selected: Selected
     runner_up: Selected
     error: float  # largest difference between the sum of all parts and the logits of the head
+    # places of the queries, −1 where there is none; None in cross-attention, where places of queries are no distances
+    positions: Selected | None
+    bias: Scores | None = None  # added to the logits; the last origin, whose queries and keys are 0
 
     def margins(self) -> Float[np.ndarray, "origins origins queries"]:
         """The logit of the selected token minus that of the runner-up, by origin of the queries and of the keys.
@@ -168,33 +204,48 @@ class LogitSplit:
         i, q = np.nonzero(there)
         differences = self.keys[:, i, self.selected[there]] - self.keys[:, i, self.runner_up[there]]
         margins: np.ndarray = self.scale * np.einsum("amd,bmd->abm", self.queries[:, i, q], differences)
+        if self.bias is not None:
+            margins[-1, -1] = self.bias[i, q, self.selected[there]] - self.bias[i, q, self.runner_up[there]]
         return margins
 
 
-def split_logits(parts: Parts, layer: Layer, head: int, follows: Mask | None) -> LogitSplit:
+def split_logits(of_queries: Parts, of_keys: Parts, layer: Layer, head: int, follows: Mask | None) -> LogitSplit:
     """Split the logits of one head by origin; ``follows``: the pattern of the decisions that count."""
     # queries and keys are sums over the origins, q = Σ q_o and k = Σ k_o, so that q'k = Σ_o Σ_p q_o'k_p; with every
-    # origin centred, all means together are one more origin, "constant"
+    # origin centred, all means together are one more origin, "constant". Norms of queries and keys are linear at their
+    # actual scale
     at = np.maximum(layer.positions, 0)[..., None]
     asking, seen = layer.positions >= 0, layer.allowed.any(axis=1)
     mean_key, mean_query = np.zeros(layer.tokens.shape[-1]), np.zeros(layer.queries.shape[-1])
-    centred = {}
-    for origin, part in parts.items():
-        tokens = part.numpy()
-        asked = np.take_along_axis(tokens, at, axis=1)
-        of_key, of_query = tokens[seen].mean(axis=0), asked[asking].mean(axis=0)
-        centred[origin] = layer.projected(head, tokens - of_key, asked - of_query, biases=False)
-        mean_key, mean_query = mean_key + of_key, mean_query + of_query
+    nothing = np.zeros_like(layer.tokens), np.zeros_like(layer.queries)
+    scales, centred = layer.norm_scales(head), {}
+    for origin in dict.fromkeys((*of_queries, *of_keys)):
+        tokens, asked = nothing
+        if origin in of_keys:
+            tokens = of_keys[origin].numpy()
+            of_key = tokens[seen].mean(axis=0)
+            tokens, mean_key = tokens - of_key, mean_key + of_key
+        if origin in of_queries:
+            asked = np.take_along_axis(of_queries[origin].numpy(), at, axis=1)
+            of_query = asked[asking].mean(axis=0)
+            asked, mean_query = asked - of_query, mean_query + of_query
+        centred[origin] = layer.projected(head, tokens, asked, biases=False)
     # the biases of the projections are constant, too
     constant = layer.projected(
         head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
     )
-    keys, queries = (np.stack(parts) for parts in zip(constant, *centred.values(), strict=True))
+    origins, sides, bias = [CONSTANT, *centred], [constant, *centred.values()], None
+    if layer.bias is not None:
+        bias = layer.bias[:, head]
+        origins.append(BIASES_OF_TOKENS if layer.bias_of_tokens else POSITION_BIASES)
+        sides.append((np.zeros_like(constant[0]), np.zeros_like(constant[1])))
+    keys, queries = (scale * np.stack(parts) for scale, parts in zip(scales, zip(*sides, strict=True), strict=True))
     logits = layer.logits(head)
-    rebuilt = layer.scale * queries.sum(axis=0) @ keys.sum(axis=0).mT
+    rebuilt = layer.scale * queries.sum(axis=0) @ keys.sum(axis=0).mT + (0.0 if bias is None else bias)
     error = float(np.abs(np.where(layer.allowed, rebuilt - logits, 0.0)).max())
     decided = decisions(logits, layer.allowed, follows)
-    return LogitSplit(head, [CONSTANT, *centred], queries, keys, layer.scale, *decided, error)
+    places = layer.positions if layer.is_self else None
+    return LogitSplit(head, origins, queries, keys, layer.scale, *decided, error, places, bias)
 
 
 def decisions(logits: Scores, allowed: Mask, follows: Mask | None) -> tuple[Selected, Selected]:

@@ -13,7 +13,7 @@ from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
-from attsvm.inspect.explanation import Explanation, check_split, explained
+from attsvm.inspect.explanation import Explanation, explainable, explained
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure, selected_tokens
 from attsvm.inspect.robustness import Robustness, robustness
@@ -405,7 +405,7 @@ class Inspection(Result):
         }
         weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
         try:
-            check_split(source, layer, captured)
+            explainable(source, layer, captured)
             reasons = True
         except ProblemError:
             reasons = False

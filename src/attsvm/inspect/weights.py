@@ -186,6 +186,24 @@ class Layer:
         cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
         return rotated(keys, *self.rotation), rotated(made, cosine, sine)
 
+    def norm_scales(self, head: int) -> tuple[Float[np.ndarray, "n T 1"], Float[np.ndarray, "n Q 1"]]:
+        """The factors of each key and query between :meth:`projected` and the norms of keys and queries; 1 without.
+
+        Raises ProblemError if the keys and queries of the head are not of this kind.
+        """
+        sides = self.projected(head, self.tokens, self.queries)
+        if self.given is None:
+            return np.ones_like(sides[0][..., :1]), np.ones_like(sides[1][..., :1])
+        scales = []
+        for made, given in zip(sides, self.vectors(head), strict=True):
+            alike = made.shape == given.shape  # latent vectors make only a part of the coordinates
+            size = np.square(made).sum(axis=-1, keepdims=True)
+            product = (made * given).sum(axis=-1, keepdims=True) if alike else size
+            scales.append(product / np.where(size > 0, size, 1.0))
+            if not alike or not np.abs(scales[-1] * made - given).max() <= 1e-3 * np.abs(given).max():
+                raise ProblemError(f"model: queries and keys of {self.name} are more than projections and their norms")
+        return scales[0], scales[1]
+
 
 def check_head(index: int, head: int, layer: Layer) -> None:
     """Check that a layer has a head.

@@ -3,31 +3,24 @@
 A family is a subclass of :class:`Family`. :class:`Transformers` reads any model of the ``transformers`` package that
 calls its attention functions, and :class:`OwnSoftmax` any module that is called attention and computes its softmax
 itself; :class:`Layout` names the attention modules of other models. A new family is one new file, in this package or
-outside it, for modules that compute their attention in another way, or whose residual stream is described.
+outside it, for modules that compute their attention in another way.
 """
 
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.cache import Cache
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.own_softmax import OwnSoftmax
-from attsvm.inspect.families.stream import Adds, AddsHeads, Norms, Step, find_module, normed
 from attsvm.inspect.families.transformers import Transformers
 
 __all__ = [
     "FAMILIES",
-    "Adds",
-    "AddsHeads",
     "AttentionCall",
     "Cache",
     "Family",
     "Layout",
-    "Norms",
     "OwnSoftmax",
-    "Step",
     "Transformers",
     "find_family",
-    "find_module",
-    "normed",
 ]
 
 

@@ -22,10 +22,10 @@ class Bloom(Transformers):
 
     def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
         """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
-        query, key, _ = module._reshape(module.query_key_value(arguments["hidden_states"]))
+        query, key, value = module._reshape(module.query_key_value(arguments["hidden_states"]))
         alibi = arguments["alibi"].unflatten(0, (-1, module.num_heads))
         mask = joined_masks(arguments.get("attention_mask"), alibi)
-        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1])
+        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1], mixed=(value, output[1] @ value))
 
 
 class Falcon(Transformers):
@@ -38,7 +38,7 @@ class Falcon(Transformers):
         """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
         if seen is not None:
             return seen
-        query, key, _ = (
+        query, key, value = (
             part.transpose(1, 2) for part in module._split_heads(module.query_key_value(arguments["hidden_states"]))
         )
         alibi, mask = arguments.get("alibi"), arguments.get("attention_mask")
@@ -47,7 +47,8 @@ class Falcon(Transformers):
             query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
         else:
             mask = joined_masks(mask, module.inv_norm_factor * alibi.reshape(len(query), module.num_heads, 1, -1))
-        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1])
+        mixed = value, output[1] @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+        return AttentionCall(query, key, mask, module.inv_norm_factor, own=output[1], mixed=mixed)
 
 
 class Mpt(Transformers):
@@ -58,16 +59,16 @@ class Mpt(Transformers):
 
     def call(self, module: Any, arguments: dict[str, Any], output: Any, seen: AttentionCall | None) -> AttentionCall:
         """Queries and keys of every head, and one mask of ALiBi and of what is excluded."""
-        mixed = module.Wqkv(arguments["hidden_states"])
+        made = module.Wqkv(arguments["hidden_states"])
         if module.clip_qkv:
-            mixed = mixed.clamp(-module.clip_qkv, module.clip_qkv)
-        query, key, _ = (part.unflatten(-1, (module.n_heads, -1)).transpose(1, 2) for part in mixed.chunk(3, dim=-1))
+            made = made.clamp(-module.clip_qkv, module.clip_qkv)
+        query, key, value = (part.unflatten(-1, (module.n_heads, -1)).transpose(1, 2) for part in made.chunk(3, dim=-1))
         excluded, alibi = arguments.get("attention_mask"), arguments.get("position_bias")
         T = key.shape[-2]
         mask = joined_masks(
             None if excluded is None else ~excluded, None if alibi is None else alibi[None, :, -T:, -T:]
         )
-        return AttentionCall(query, key, mask, module.softmax_scale, own=output[1])
+        return AttentionCall(query, key, mask, module.softmax_scale, own=output[1], mixed=(value, output[1] @ value))
 
 
 for family in (Bloom(), Falcon(), Mpt()):

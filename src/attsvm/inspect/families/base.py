@@ -12,7 +12,6 @@ from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.projection_search import Linear, Rotation
-from attsvm.inspect.families.stream import Step
 
 
 class Family(ABC):
@@ -102,17 +101,6 @@ class Family(ABC):
         """The tokens (b, T, d) from which queries or keys may be made: by default every argument of that kind."""
         tensors = (one for one in arguments.values() if isinstance(one, Tensor))
         return [one for one in tensors if one.ndim == 3 and one.is_floating_point()]
-
-    def stream(self, model: nn.Module) -> list[Step]:
-        """What adds to the residual stream of a model, in order; :meth:`attsvm.inspect.Inspection.explain` needs it.
-
-        Each attention layer is a step ``AddsHeads``; embeddings and MLPs are steps ``Adds``; norms of the
-        stream itself are steps ``Norms``. By default a ProblemError says that the stream is not described.
-        """
-        raise ProblemError(
-            f"family: the residual stream of {type(model).__name__}, which explain needs, is not described by a method"
-            f" stream of {self.name}"
-        )
 
     def __str__(self) -> str:
         return self.name

@@ -93,7 +93,7 @@ class LogitTrace:
     def __init__(self, name: str, calls: list[AttentionCall | Exception] | None, inputs: Any) -> None:
         self.name, self.calls = name, calls
         self._kept: list[Probabilities] = []
-        floats = [one for one in _tensors(inputs) if one.is_floating_point()]
+        floats = [one for one in tensors_in(inputs) if one.is_floating_point()]
         self._tokens = [one for number, one in enumerate(floats) if number == 0 or one.ndim == 3]
         for one in self._tokens:
             setattr(one, MARK, TOKENS)
@@ -108,7 +108,7 @@ class LogitTrace:
         """Call a function, and mark what it returns."""
         if function is functional.multi_head_attention_forward and self.calls is not None:
             return self._multi_head(*args, **kwargs)
-        depends = any(hasattr(one, MARK) for one in _tensors((args, kwargs)))
+        depends = any(hasattr(one, MARK) for one in tensors_in((args, kwargs)))
         output = function(*args, **kwargs)
         if not depends:
             return output
@@ -119,7 +119,7 @@ class LogitTrace:
         if name == "softmax" and mark is TOKENS and self.calls is not None:
             what = "that is not of logits which are scaled products of queries and keys and what is added to them"
             self.calls.append(ProblemError(f"model: {self.name} computes a softmax {what}"))
-        for one in _tensors((args[0] if name == "__setitem__" else output,)):
+        for one in tensors_in((args[0] if name == "__setitem__" else output,)):
             with contextlib.suppress(AttributeError):  # a tensor without a dictionary
                 setattr(one, MARK, mark)
         return output
@@ -195,6 +195,7 @@ class LogitTrace:
                         added,
                         logits.scale,
                         own=mark.own.reshape(logits.shape),
+                        mixed=(other, output),
                         dropout=0.0,
                         biases_of_tokens=logits.depends,
                     )
@@ -267,13 +268,13 @@ def _operands(equation: str, *operands: Any) -> tuple[Tensor, Tensor]:
     return sides[0], sides[1]
 
 
-def _tensors(found: Any) -> Iterator[Tensor]:
+def tensors_in(found: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and dictionaries."""
     if isinstance(found, Tensor):
         yield found
     elif isinstance(found, dict | tuple | list):  # not caches, which can be iterated over as well
         for one in found.values() if isinstance(found, dict) else found:
-            yield from _tensors(one)
+            yield from tensors_in(one)
 
 
 def _excludes(value: Any) -> bool:

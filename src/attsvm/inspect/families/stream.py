@@ -1,16 +1,18 @@
-"""The residual stream of a transformer: the modules that add to it, and the norms in between, in order."""
+"""The residual stream of a transformer, followed through a pass of the model: the parts that add to it, and its norms."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import singledispatch
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils.hooks import RemovableHandle
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
+from attsvm.inspect.families.logit_trace import DIVISORS, FACTORS, RESHAPED, SAME, SUMS, tensors_in
 
 BIASES = "biases"
 """Origin of what does not depend on the text: the biases of output projections, of norms, of queries and of keys."""
@@ -18,90 +20,144 @@ BIASES = "biases"
 CONSTANT = "constant"
 """What is the same for every query, or for every key: the mean over all of them."""
 
+POSITION_BIASES, BIASES_OF_TOKENS = "position biases", "biases of positions and tokens"
+"""Origins of what a layer adds to its logits, as T5 and ALiBi do, and DeBERTa. They belong to pairs of places."""
+
+NOT_LINEAR = 1e-3
+"""Largest difference of a norm from a linear map at its actual scale, relative to its largest output."""
+
 Parts = dict[str, Tensor]
 """A stream (b, T, d) split by origin; the parts add up to it."""
 
+SAME_OUTPUTS = 1e-4
+"""Largest difference of the input of an output projection from the outputs of the heads, relative to the largest."""
 
-@dataclass(frozen=True)
-class Adds:
-    """The output of a module is added to the stream.
+NODE = "_attsvm_stream"
+"""Attribute of a tensor that says how it is made from what the parts of the model wrote."""
 
-    Attributes
-    ----------
-    origin : str
-        What the stream receives from it, such as "embedding". ``{layer}`` in it becomes the number of the layer.
-    module : Module
+MIXERS = ("mamba", "deltanet", "linearattention", "lightningattention", "shortconv", "recurrent")
+"""Parts of class names of modules in the place of attention, whose origins have the name of their class."""
+
+PRODUCTS = {"linear", "addmm", "matmul", "__matmul__", "mm", "bmm", "baddbmm", "einsum", "conv1d", "conv2d", "embedding", "_grouped_mm",
+            "scaled_dot_product_attention", "multi_head_attention_forward"}  # fmt: skip
+"""Functions whose output is a part of its own, and no longer the stream."""
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What a part of the model writes to the stream."""
+
+    origin: str  # empty if it follows from the layer: that of an attention layer, or of the MLP behind it
+    number: int  # in the order of the pass
+    tensor: Tensor
+    layer: int | None  # the attention layer that runs, or has run last
+    inside: bool  # whether it runs
+    # a linear layer that made it: its input, weight and bias. The input may be the outputs of the heads, side by side
+    linear: tuple[Tensor, Tensor, Tensor | None] | None = None
+
+    def parts(self, shape: torch.Size, heads: Mapping[int, Tensor], first: bool) -> Parts:
+        """The parts (b, T, d) by origin, in float64.
+
+        ``heads``: outputs (b, H, T, d_v) of the heads of each layer. ``first``: whether no attention was written to
+        this stream before.
+        """
+        if self.origin:
+            return {self.origin: _double(self.tensor, shape)}
+        layer, outputs = self.layer, None if self.layer is None else heads.get(self.layer)
+        if self.linear is not None and outputs is not None:
+            inputs, weight, bias = self.linear
+            beside = outputs.transpose(1, 2).flatten(-2)  # the outputs of the heads side by side
+            same = inputs.numel() == beside.numel() and float((inputs.reshape(beside.shape) - beside).abs().max())
+            if same is not False and same <= SAME_OUTPUTS * beside.abs().max():
+                count = outputs.shape[1]
+                alone, weights = _double(inputs, shape).chunk(count, -1), weight.detach().cpu().double().chunk(count, -1)
+                found = {BIASES: torch.zeros(shape).double() if bias is None else _double(bias, shape)}
+                return found | {
+                    f"head {layer}.{head}": functional.linear(*of_head)
+                    for head, of_head in enumerate(zip(alone, weights, strict=True))
+                }
+        if first:  # "input" is what another stack of layers has made, as of coarser patches
+            return {"embedding" if layer is None else "input": _double(self.tensor, shape)}
+        return {f"{'attention' if self.inside else 'MLP'} {layer}": _double(self.tensor, shape)}
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The sum of two streams."""
+
+    of: tuple["Node", ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A stream times a number, or times one number for each coordinate."""
+
+    of: tuple["Node", ...]
+    factor: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Normed:
+    """The norm of a stream."""
+
+    of: tuple["Node", ...]
+    norm: nn.Module
+
+
+@dataclass(frozen=True, eq=False)
+class Lost:
+    """A stream behind a function that is not followed."""
+
+    function: str
+
+
+Node = Written | Sum | Scaled | Normed | Lost
+"""How a stream is made."""
+
+
+def _double(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """A tensor of the places (b, T), whose axes may be flattened or left out, in float64; ``shape``: of the stream."""
+    tensor = tensor.detach().cpu().double()
+    if tensor.numel() == shape[:-1].numel() * tensor.shape[-1]:
+        return tensor.reshape(*shape[:-1], -1)
+    return tensor.expand(*shape[:-1], -1)
+
+
+def leaves(node: Node) -> list[Written]:
+    """What is written to a stream, in the order of the pass.
+
+    Raises ProblemError if the stream passes a function that is not followed.
     """
+    found: dict[int, Written] = {}
 
-    origin: str
-    module: nn.Module
+    def visit(one: Node) -> None:
+        if isinstance(one, Lost):
+            raise ProblemError(f"model: its residual stream is not known behind its function {one.function}")
+        if isinstance(one, Written):
+            found[one.number] = one
+            return
+        for inner in one.of:
+            visit(inner)
 
-
-@dataclass(frozen=True)
-class AddsHeads:
-    """An attention layer: the outputs of its heads, side by side, are projected and added to the stream.
-
-    Attributes
-    ----------
-    attention : Module
-        As :meth:`Family.matches` finds it.
-    projection : Module
-        Affine; it makes the output (b, T, d) of the heads (b, T, H · d_h).
-    heads : int
-    norm : Module
-        Through which the layer reads the stream.
-    """
-
-    attention: nn.Module
-    projection: nn.Module
-    heads: int
-    norm: nn.Module = field(default_factory=nn.Identity)
+    visit(node)
+    return [found[number] for number in sorted(found)]
 
 
-@dataclass(frozen=True)
-class Norms:
-    """The stream itself is normalised, as in BERT."""
-
-    module: nn.Module
-
-
-Step = Adds | AddsHeads | Norms
-"""One change of the residual stream."""
-
-
-def watch(step: Step, keep: Callable[[Tensor], None]) -> RemovableHandle | None:
-    """Keep the tensor of a pass of the model from which :func:`written` follows."""
-    match step:
-        case Adds():
-            return step.module.register_forward_hook(lambda _, __, output: keep(output))
-        case AddsHeads():  # the outputs of the heads before their projection
-            return step.projection.register_forward_pre_hook(lambda _, arguments: keep(arguments[0]))
-        case Norms():
-            return None
-
-
-def written(step: Step, kept: Tensor | None, layer: int) -> Parts:
-    """What a step adds, by origin, in float64; ``layer`` attention layers come before it."""
-    if kept is None:
-        return {}
-    if isinstance(step, Adds):
-        return {step.origin.format(layer=layer - 1): kept}
-    assert isinstance(step, AddsHeads)
-    projection = step.projection
-    weights = {name: weight.detach().cpu().double() for name, weight in projection.named_parameters()}
-
-    def projected(heads: Tensor) -> Tensor:
-        output: Tensor = functional_call(projection, weights, (heads,))
-        return output
-
-    bias = projected(torch.zeros_like(kept))
-    parts = {BIASES: bias}
-    size = kept.shape[-1] // step.heads
-    for head in range(step.heads):
-        alone, at = torch.zeros_like(kept), slice(head * size, (head + 1) * size)
-        alone[..., at] = kept[..., at]
-        parts[f"head {layer}.{head}"] = projected(alone) - bias
-    return parts
+def split(node: Node, written: Mapping[Written, Parts]) -> Parts:
+    """A stream by origin, from what each leaf writes, with every norm at its actual scale."""
+    match node:
+        case Written():
+            return written[node]
+        case Sum():
+            one, other = (split(inner, written) for inner in node.of)
+            return joined(one, other)
+        case Scaled():
+            factor = node.factor.detach().cpu().double() if isinstance(node.factor, Tensor) else node.factor
+            return {origin: part * factor for origin, part in split(node.of[0], written).items()}
+        case Normed():
+            return normed(node.norm, split(node.of[0], written))
+        case Lost():
+            raise AssertionError(node.function)
 
 
 def joined(parts: Parts, more: Parts) -> Parts:
@@ -109,53 +165,204 @@ def joined(parts: Parts, more: Parts) -> Parts:
     return parts | {origin: parts[origin] + part if origin in parts else part for origin, part in more.items()}
 
 
-@singledispatch
 def normed(norm: nn.Module, parts: Parts) -> Parts:
     """A norm of a split stream, with every part at the scale of the whole stream.
 
-    The parts of the result add up to the norm of the sum. Register the norm of another package with
-    ``normed.register``.
+    The parts of the result add up to the norm of the sum. A norm maps x to s(x) g∘(x − μ(x)) + b, with a number s(x) for
+    each place, and μ(x) the mean of x or 0. The gains g, the bias b and μ follow from three vectors, and s(x) from the
+    norm of the sum.
 
     Raises
     ------
     ProblemError
-        If the kind of norm is not known.
+        If it is not of this kind.
     """
-    known = ", ".join(kind.__name__ for kind in normed.registry if kind not in (object, nn.Module))
-    raise ProblemError(f"model: expected a norm of a known kind ({known}), got {type(norm).__name__}")
+    total = sum(parts.values(), torch.zeros(())).double()
+    weights = {name: one.detach().cpu().double() for name, one in norm.named_parameters()}
 
+    def call(x: Tensor) -> Tensor:
+        output: Tensor = functional_call(norm, weights, (x,))
+        return output.double()
 
-@normed.register
-def _(norm: nn.Identity, parts: Parts) -> Parts:
-    return parts
-
-
-@normed.register(nn.LayerNorm)
-@normed.register(nn.RMSNorm)
-def _(norm: Any, parts: Parts) -> Parts:
-    eps, bias = norm.eps, getattr(norm, "bias", None)
-    if isinstance(norm, nn.LayerNorm):
+    ones = torch.ones(1, 1, total.shape[-1], dtype=torch.float64)
+    balanced = ones.clone()
+    balanced[..., -1] = 1 - ones.shape[-1]  # its mean is 0
+    bias = call(0 * ones).nan_to_num()
+    gains = (call(balanced) - bias) / balanced  # up to a factor
+    if (call(ones) - bias).abs().max() < 1e-2 * gains.abs().max() * balanced.square().mean().sqrt():
         parts = {origin: part - part.mean(dim=-1, keepdim=True) for origin, part in parts.items()}
-    elif eps is None:
-        eps = torch.finfo(torch.float32).eps
-    scale = (sum(parts.values(), torch.zeros(())).square().mean(dim=-1, keepdim=True) + eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach().cpu().double()
-    scaled = {origin: part * scale for origin, part in parts.items()}
-    if bias is None:
-        return scaled
-    return joined(scaled, {BIASES: bias.detach().cpu().double().expand_as(scale)})
+        total = total - total.mean(dim=-1, keepdim=True)
+    shaped, output = total * gains, call(total) - bias
+    scale = ((output * shaped).sum(-1, keepdim=True) / shaped.square().sum(-1, keepdim=True)).nan_to_num()
+    if not (output - scale * shaped).abs().max() <= NOT_LINEAR * output.abs().max():
+        raise ProblemError(f"model: expected a norm that is linear at its actual scale, got {type(norm).__name__}")
+    scaled = {origin: part * gains * scale for origin, part in parts.items()}
+    return joined(scaled, {BIASES: bias.expand_as(total)}) if bias.any() else scaled
 
 
-def find_module(model: nn.Module, name: str) -> Any:
-    """The module of a model whose class has this name.
+class StreamTrace(TorchFunctionMode):
+    """Follows sums, factors and norms of tensors while a model runs.
 
-    Raises
-    ------
-    ProblemError
-        If there is none, or more than one.
+    Every tensor that is added to another one, and is not followed itself, is :class:`Written` by a part of the model.
+    What happens inside such a part, as an MLP, is of no interest.
     """
-    found = [module for module in model.modules() if type(module).__name__ == name]
-    if len(found) != 1:
-        raise ProblemError(f"model: expected one {name} in {type(model).__name__}, got {len(found)}")
-    return found[0]
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.layer: int | None = None  # the attention layer that runs, or has run last
+        self.inside = False  # whether it runs
+        self.entering: tuple[Node, ...] = ()  # the streams that an inspected layer reads
+        self.continues = False  # whether one of them is added to later: then it is the stream itself, and not its norm
+        self._number = 0
+        self._names = {
+            id(one): BIASES if one.ndim == 1 else "position"
+            for name, one in model.named_parameters()
+            if one.ndim == 1 or _origin(name) == "position"
+        }
+        self._model = model
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Follow the passes of the model in the block."""
+        with contextlib.ExitStack() as stack:
+            for name, module in self._model.named_modules():
+                kind = type(module).__name__.lower()
+                if "norm" in kind and next(module.children(), None) is None:
+                    stack.callback(module.register_forward_hook(self._norm, with_kwargs=True).remove)
+                elif isinstance(module, nn.Embedding) or ("position" in kind and "embedding" in kind):
+                    stack.callback(module.register_forward_hook(self._named(_origin(name))).remove)
+                elif any(word in kind for word in MIXERS):
+                    stack.callback(module.register_forward_hook(self._named(type(module).__name__)).remove)
+            stack.enter_context(self)
+            yield
+
+    def begin(self, layer: int, inputs: Any) -> None:
+        """Note that an attention layer runs from now on."""
+        for tokens in (one for one in tensors_in(inputs) if one.ndim == 3 and one.is_floating_point()):
+            _mark(tokens, self.node(tokens))
+        self.layer, self.inside = layer, True
+
+    def end(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Note that it has run, and what it wrote."""
+        first = next(tensors_in(output))
+        _mark(first, self.node(first))
+        self.inside = False
+
+    def node(self, tensor: Tensor, *, kept: bool = True) -> Node:
+        """How a tensor is made; ``kept``: whether it does not change afterwards."""
+        found: Node | None = getattr(tensor, NODE, None)
+        if found is not None:
+            return found
+        origin = self._names.get(id(tensor if tensor._base is None else tensor._base), "")
+        return self.written(origin, tensor if kept else tensor.clone())
+
+    def written(self, origin: str, tensor: Tensor, linear: Any = None, inside: bool = False) -> Written:
+        """A tensor that is written here."""
+        self._number += 1
+        return Written(origin, self._number, tensor, self.layer, self.inside or inside, linear)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        sides: tuple[Node, ...] = ()
+        if name in SUMS and not kwargs and all(isinstance(one, Tensor) for one in args):
+            in_place = name.startswith("__i") or name in ("add_", "sub_")
+            if any(_is_stream(one) for one in args):
+                sides = tuple(self.node(one, kept=not in_place) for one in args)
+        output = func(*args, **kwargs)
+        if name == "__setitem__" and hasattr(args[0], NODE):
+            setattr(args[0], NODE, Lost(name))
+        for one in tensors_in(output):
+            if _is_stream(one):
+                _mark(one, self._made(name, args, kwargs, one, sides))
+        return output
+
+    def _made(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor, sides: tuple[Node, ...]
+    ) -> Node | None:
+        """How the output of a function is made; None if it is not followed, and not the stream."""
+        if sides:
+            self.continues |= any(side is one for side in sides for one in self.entering)
+            return Sum((sides[0], Scaled((sides[1],), -1.0)) if "sub" in name else sides)
+        if name in PRODUCTS:
+            return self._linear(name, args, kwargs, output)
+        nodes = [one for one in (getattr(one, NODE, None) for one in tensors_in((args, kwargs))) if one is not None]
+        if not nodes:
+            return None
+        first = args[0] if args else None
+        if name in SUMS and 0 in [one for one in args if isinstance(one, int | float)]:
+            return nodes[0]
+        if name in SAME or name == "dropout" or (name in RESHAPED and first.shape[-1] == output.shape[-1]):
+            return nodes[0]
+        if (name in FACTORS or (name in DIVISORS and hasattr(first, NODE))) and len(args) == 2 and len(nodes) == 1:
+            factor = args[1] if hasattr(first, NODE) else first
+            if not isinstance(factor, Tensor) or factor.numel() == 1 or factor.ndim == 1:
+                return Scaled((nodes[0],), factor if name in FACTORS else 1 / factor)
+            if bool(((factor == 0) | (factor == 1)).all()):  # of padding, which is not compared
+                return nodes[0]
+        if all(isinstance(one, Written) and one.origin == "embedding" for one in nodes):
+            return self.written("embedding", output)  # as tokens in whose places pictures are put
+        return None if all(self._within(one) for one in nodes) else Lost(name)
+
+    def _within(self, node: Node) -> bool:
+        """Whether it is all made by the part of the model that runs now."""
+        if isinstance(node, Written):
+            return not node.origin and (node.layer, node.inside) == (self.layer, self.inside)
+        return not isinstance(node, Lost) and all(self._within(one) for one in node.of)
+
+    def _linear(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Written | None:
+        """What a linear layer writes that may be the output projection of the heads."""
+        if name == "linear":
+            named = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
+            inputs, weight, bias = named["input"], named["weight"], named.get("bias")
+        elif name == "addmm" and not kwargs:
+            bias, inputs, weight = args[0], args[1], args[2].T
+        elif name in ("matmul", "__matmul__") and args[1].ndim == 2:
+            bias, inputs, weight = None, args[0], args[1].T
+        else:
+            return None
+        behind = getattr(inputs, NODE, None)  # the projection may be behind the module that is called attention
+        inside = self.inside or (isinstance(behind, Written) and behind.inside)
+        if not inside or not weight.is_floating_point():
+            return None
+        return self.written("", output, (inputs, weight, bias), inside)
+
+    def _norm(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Note a norm, whatever functions it calls."""
+        if not isinstance(output, Tensor):
+            return
+        if len(args) == 1 and not kwargs:
+            node = self.node(args[0])
+            _mark(args[0], node)  # it may be added later to what is written from now on
+            _mark(output, Normed((node,), norm))
+        else:
+            _mark(output, Lost(type(norm).__name__))
+
+    def _named(self, origin: str) -> Callable[..., None]:
+        def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if isinstance(output, Tensor):
+                _mark(output, self.written(origin, output))
+
+        return note
+
+
+def _is_stream(tensor: Tensor) -> bool:
+    """Whether a tensor may be a part of the stream."""
+    return tensor.ndim > 1 and tensor.is_floating_point()
+
+
+def _mark(tensor: Tensor, node: Node | None) -> None:
+    """Note how a tensor is made."""
+    if node is not None and not isinstance(tensor, nn.Parameter):  # a parameter outlives the pass
+        setattr(tensor, NODE, node)
+    elif hasattr(tensor, NODE):
+        delattr(tensor, NODE)
+
+
+def _origin(name: str) -> str:
+    """The origin of a table of embeddings, from its name in the model."""
+    last = name.removesuffix(".weight").rpartition(".")[2]
+    if "pos" in last or last == "wpe":
+        return "position"
+    return "token type" if "token_type" in last else "embedding"

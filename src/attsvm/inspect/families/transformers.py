@@ -6,7 +6,6 @@ from typing import ClassVar
 from torch import nn
 
 from attsvm.inspect.families.base import FAMILIES, Family
-from attsvm.inspect.families.stream import Adds, AddsHeads, Norms, Step, find_module
 
 
 class Transformers(Family):
@@ -33,22 +32,6 @@ class Bert(Transformers):
 
     name = "BERT"
     modules = ("BertSelfAttention",)
-    parts: ClassVar[tuple[str, str]] = ("BertEmbeddings", "BertEncoder")
-
-    def stream(self, model: nn.Module) -> list[Step]:
-        """Embeddings and layers."""
-        embeddings, encoder = (find_module(model, name) for name in self.parts)
-        steps: list[Step] = [
-            Adds("embedding", embeddings.word_embeddings),
-            Adds("token type", embeddings.token_type_embeddings),
-            Adds("position", embeddings.position_embeddings),
-            Norms(embeddings.LayerNorm),
-        ]
-        for layer in encoder.layer:
-            attention, output = layer.attention.self, layer.attention.output
-            steps += [AddsHeads(attention, output.dense, attention.num_attention_heads), Norms(output.LayerNorm)]
-            steps += [Adds("MLP {layer}", layer.output.dense), Norms(layer.output.LayerNorm)]
-        return steps
 
 
 class Roberta(Bert):
@@ -56,7 +39,6 @@ class Roberta(Bert):
 
     name = "RoBERTa"
     modules = ("RobertaSelfAttention",)
-    parts = ("RobertaEmbeddings", "RobertaEncoder")
 
 
 class Gpt2(Transformers):
@@ -65,32 +47,12 @@ class Gpt2(Transformers):
     name = "GPT-2"
     modules = ("GPT2Attention",)
 
-    def stream(self, model: nn.Module) -> list[Step]:
-        """Embedding, positions and blocks."""
-        base = find_module(model, "GPT2Model")
-        steps: list[Step] = [Adds("embedding", base.wte), Adds("position", base.wpe)]
-        for block in base.h:
-            steps.append(AddsHeads(block.attn, block.attn.c_proj, block.attn.num_heads, block.ln_1))
-            steps.append(Adds("MLP {layer}", block.mlp))
-        return steps
-
 
 class GptNeoX(Transformers):
     """GPT-NeoX and Pythia, with attention and MLP side by side or in turn."""
 
     name = "GPT-NeoX"
     modules = ("GPTNeoXAttention",)
-
-    def stream(self, model: nn.Module) -> list[Step]:
-        """Embedding and blocks."""
-        base = find_module(model, "GPTNeoXModel")
-        steps: list[Step] = [Adds("embedding", base.embed_in)]
-        for block in base.layers:
-            attention = block.attention
-            heads = len(attention.query_key_value.weight) // (3 * attention.head_size)
-            steps.append(AddsHeads(attention, attention.dense, heads, block.input_layernorm))
-            steps.append(Adds("MLP {layer}", block.mlp))
-        return steps
 
 
 for family in (Bert(), Gpt2(), GptNeoX(), Roberta(), Transformers()):
