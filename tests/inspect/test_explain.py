@@ -170,7 +170,7 @@ def test_the_circuit_is_named():
 
 def test_what_is_printed_fits_a_screen(capsys):
     inspection = attsvm.inspect.inspect(spread_out(bert()), padded_batch(), view=(2, 1))
-    view = inspection.view
+    view = inspection.detail
     for one in (view.explanation, view.explanation.splits, view, view.reasons, inspection, inspection.heads[0]):
         print(one)
         said = capsys.readouterr().out

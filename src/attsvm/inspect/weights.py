@@ -88,6 +88,18 @@ class Layer:
             bias_of_tokens=any(chunk.bias_of_tokens for chunk in chunks),
         )
 
+    def of_sequences(self, numbers: list[int]) -> "Layer":
+        """The same layer on some of its sequences."""
+        arrays = {name: getattr(self, name) for name in OF_SEQUENCES}
+        return replace(
+            self,
+            **{
+                name: tuple(part[numbers] for part in array) if isinstance(array, tuple) else array[numbers]
+                for name, array in arrays.items()
+                if array is not None
+            },
+        )
+
     @property
     def num_heads(self) -> int:
         return len(self.rebuilt_error)
