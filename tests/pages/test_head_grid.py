@@ -62,7 +62,8 @@ section.querySelectorAll(".text:not(.queries) button")[TOKEN].dispatchEvent(new 
 say(section.querySelector(".said").textContent);
 say(JSON.stringify(section.querySelector("[aria-pressed=true]").title.split("\\n")));
 const canvas = section.querySelector("button[value='1.2'] canvas");
-say(JSON.stringify([...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data].filter((_, k) => k % 4 === 3)));
+const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+say(JSON.stringify([...pixels].filter((_, k) => k % 4 === 3)));
 say(JSON.stringify([...section.querySelectorAll(".board button")].map((one) => +one.style.getPropertyValue("--a"))));
 });
 </script></body>"""

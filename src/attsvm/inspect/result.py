@@ -128,7 +128,8 @@ class Inspection(Result):
     Notes
     -----
     ``view``, ``explain``, ``reading_directions``, ``available``, ``robustness``, ``edit`` and ``scan`` run the model
-    again. They raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there is not.
+    again. They raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there
+    is not.
 
     Examples
     --------
@@ -307,13 +308,14 @@ class Inspection(Result):
             A grid is shown below the cell of a notebook: a small pattern of each head, with a row for each query and a
             column for each token, in a grid for each kind of layers. A click on a pattern opens the head: point at a
             token to see where it attends. Patches are drawn on the picture as the model gets it. The HTML loads nothing
-            else; probabilities are rounded to 0.4 percentage points at most, and to 3.3 in grids of more than 2^22 pairs.
+            else. Its probabilities are rounded, by at most 0.004, and by at most 0.033 in grids of more than 2^22 pairs
+            of a query and a token.
 
         Raises
         ------
         ProblemError
             If the inspection was loaded from a file, there is no such head or sequence, ``tokens`` fit no layer, or the
-            grid has more than 2^25 pairs of a query and a token.
+            grid has more than 2^25 pairs.
 
         Examples
         --------

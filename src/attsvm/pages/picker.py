@@ -28,7 +28,8 @@ def picker(grid: "HeadGrid") -> dict[str, Any]:
     for number, one in enumerate(grid.grids):
         places = [*one.sequences[0].levels]
         rows = {layer: [f"{layer}.{head}" for of, head in places if of == layer] for layer, _ in places}
-        grids.append({"kind": one.kind, "rows": rows, "columns": max(map(len, rows.values()))})
+        columns, letters = max(map(len, rows.values())), max(len(name) for names in rows.values() for name in names)
+        grids.append({"kind": one.kind, "rows": rows, "columns": columns, "letters": letters})
         for at in places:
             seen = one.sequences
             selected = [np.searchsorted(s.columns, heads[at].selected[s.number, s.rows]).tolist() for s in seen]
@@ -55,7 +56,7 @@ def notebook_html(grid: "HeadGrid") -> Markup:
 
 def _sequence(seen: Any) -> dict[str, Any]:
     """A sequence of the grid, with the levels of all heads one after another."""
-    packed = zlib.compress(b"".join(levels.tobytes() for levels in seen.levels.values()), 9)
+    packed = zlib.compress(b"".join(levels.tobytes() for levels in seen.levels.values()))
     picture = None
     if seen.picture is not None:
         from PIL import Image  # Matplotlib needs it, too

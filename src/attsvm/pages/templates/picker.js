@@ -19,19 +19,24 @@ for (const section of document.querySelectorAll(".picker:not(.drawn)")) (async (
     const grid = data.grids[one.grid], { levels, tokens } = grid.sequences[grid.at], size = levels.length / grid.heads.length;
     return [levels.subarray(size * grid.heads.indexOf(one), size * (1 + grid.heads.indexOf(one))), tokens.length, grid.levels];
   };
-  const paint = (canvas, one) => {
-    const [map, wide, most] = mapOf(one), image = new ImageData(wide, map.length / wide);
+  // a pixel of a small pattern is the largest of the levels that fall on it, so that no thin line is lost
+  const paint = (canvas, one, step = 1) => {
+    const [map, wide, most] = mapOf(one), high = map.length / wide;
+    const image = new ImageData(Math.ceil(wide / step), Math.ceil(high / step)), levels = new Uint8Array(image.width * image.height);
+    map.forEach((level, k) => {
+      const at = Math.floor(Math.floor(k / wide) / step) * image.width + Math.floor((k % wide) / step);
+      levels[at] = Math.max(levels[at], level);
+    });
     const [red, green, blue] = getComputedStyle(canvas).color.match(/\d+/g), pixels = new Uint32Array(image.data.buffer);
-    map.forEach((level, k) => { pixels[k] = (Math.round(255 * level / most) << 24) | (blue << 16) | (green << 8) | red; });
-    [canvas.width, canvas.height] = [wide, image.height];
-    canvas.style.imageRendering = wide > 48 && canvas !== large ? "auto" : "pixelated";
+    levels.forEach((level, k) => { pixels[k] = (Math.round(255 * level / most) << 24) | (blue << 16) | (green << 8) | red; });
+    [canvas.width, canvas.height] = [image.width, image.height];
     canvas.getContext("2d").putImageData(image, 0, 0);
   };
   const buttons = [...section.querySelectorAll(".patterns button")];
   const paintGrid = (k) => {
     const grid = data.grids[k], { number, tokens } = grid.sequences[grid.at];
     section.querySelectorAll("h3 > span")[k].textContent = `sequence ${number} of ${grid.total}, ${tokens.length} tokens`;
-    for (const one of grid.heads) paint(one.button.firstChild, one);
+    for (const one of grid.heads) paint(one.button.firstChild, one, Math.ceil(tokens.length / 64));
   };
   // roots of probabilities are rounded, so that there are no more digits
   const percent = (share, digits) => (share < 0.01 ? "<1%" : `${+(100 * share).toPrecision(digits)}%`);
