@@ -90,12 +90,8 @@ class HeadGrid:
         """
         source: Any = inspection.source
         heads, tower = inspection.heads, _tower(source)
-        if (
-            tokens is not None
-            and source.tokens is None
-            and isinstance(source.batch, Mapping)
-            and "input_ids" in source.batch
-        ):
+        two_texts = source.tokens is None and isinstance(source.batch, Mapping) and "input_ids" in source.batch
+        if tokens is not None and two_texts:
             raise ProblemError("tokens: expected an encoder and a decoder that read the same text, got two texts")
         kind_of = {layer: kind for kind, layers in layer_kinds(inspection.layer_names).items() for layer in layers}
         grids: dict[tuple[Any, ...], LayerGrid] = {}
@@ -168,15 +164,15 @@ def _seen(layer: Layer, number: int, tokens: Names | None, tower: Tower | None) 
 
 def _tower(source: ModelAndBatch) -> Tower | None:
     """The part of the model that sees the pictures of the batch; None if there are none."""
-    values = source.batch.get("pixel_values") if isinstance(source.batch, Mapping) else None
     modules = source.model.named_modules()
     found = next(((name, one) for name, one in modules if getattr(one, "main_input_name", "") == "pixel_values"), None)
-    if found is None or not isinstance(values, torch.Tensor) or values.ndim != 4:
+    values = source.batch.get("pixel_values") if isinstance(source.batch, Mapping) else None
+    if found is None or not isinstance(values, torch.Tensor):
         return None
     name, model = found
     try:
         with evaluating(source.model):
-            tokens = Input.of_pictures(type(model).__name__, model, values).tokens[0]
+            tokens = Input.of_pictures(type(model).__name__, model, values).tokens[0] if values.ndim == 4 else []
     except ProblemError:
         tokens = []
     patches = [k for k, one in enumerate(tokens) if one[0].isdigit()]  # "row,column"

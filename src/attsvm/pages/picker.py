@@ -16,7 +16,7 @@ from attsvm.pages.words import layer_labels
 if TYPE_CHECKING:
     from attsvm.inspect import Head, HeadGrid, Inspection
 
-MORE_PAIRS = 1_000_000
+MORE_PAIRS = 500_000
 """A page shows further sequences up to so many pairs of a query and a token over all heads: about as many bytes."""
 
 
