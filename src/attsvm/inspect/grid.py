@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.model_calls import evaluating
 from attsvm.inspect.weights import Layer
 from attsvm.pretrained import Input
-
-if TYPE_CHECKING:
-    from attsvm.inspect.result import Inspection
 
 LEVELS, COARSE = 255, 31
 """A probability p is kept as the integer next to √p times this, so that an even share of many tokens is not lost."""
@@ -77,18 +74,18 @@ class LayerGrid(NamedTuple):
 class HeadGrid:
     """Small patterns of the attention of every head; see :meth:`attsvm.inspect.Inspection.view`."""
 
-    inspection: "Inspection"
+    inspection: Any  # an :class:`Inspection`, whose module imports this one
     grids: list[LayerGrid]
 
     @classmethod
-    def of(cls, inspection: "Inspection", sequence: int, tokens: Names | None, more: int = 0) -> "HeadGrid":
+    def of(cls, inspection: Any, sequence: int, tokens: Names | None, more: int = 0) -> "HeadGrid":
         """Compute the attention of every head again.
 
         ``more``: the number of pairs of a query and a token, over all heads, up to which there are further sequences.
 
         Raises ProblemError if there are too many pairs for one sequence, or ``tokens`` fit no layer.
         """
-        source: Any = inspection.source
+        source: ModelAndBatch = inspection.source
         heads, tower = inspection.heads, _tower(source)
         two_texts = source.tokens is None and isinstance(source.batch, Mapping) and "input_ids" in source.batch
         if tokens is not None and two_texts:

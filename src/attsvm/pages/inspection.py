@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attsvm.pages.inspection_figures import Known
     from attsvm.pretrained import Input
 
+inspect = lazy_loader.load("attsvm.inspect", suppress_warning=True)
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
 
@@ -112,10 +113,8 @@ class InspectionPages:
         if state != "interrupted":
             self._drawn = inspection_figures.draw_inspection(inspection, found.twin, found.steps, self._known)
         if self._grid is None and self._has_grid:
-            from attsvm.inspect import HeadGrid
-
             with contextlib.suppress(ProblemError):  # there may be too many pairs of a query and a token
-                self._grid = HeadGrid.of(inspection, sentence, tokens, pickers.MORE_PAIRS)
+                self._grid = inspect.HeadGrid.of(inspection, sentence, tokens, pickers.MORE_PAIRS)
             self._has_grid = self._grid is not None
         if self._grid is not None:  # the attention does not depend on the margins
             yield SpecialPart("picker", pickers.picker(replace(self._grid, inspection=inspection)))

@@ -24,7 +24,8 @@ def picker(grid: "HeadGrid") -> dict[str, Any]:
     """What the template of the grid shows: rows of names of heads, and the data of its script."""
     inspection = grid.inspection
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
-    heads, shown, grids = {(one.layer, one.head): one for one in inspection.heads}, [], []
+    heads, grids = {(one.layer, one.head): one for one in inspection.heads}, []
+    shown: list[dict[str, Any]] = []
     for number, one in enumerate(grid.grids):
         places = [*one.sequences[0].levels]
         rows = {layer: [f"{layer}.{head}" for of, head in places if of == layer] for layer, _ in places}
