@@ -90,15 +90,12 @@ class Layer:
 
     def of_sequences(self, numbers: list[int]) -> "Layer":
         """The same layer on some of its sequences."""
-        arrays = {name: getattr(self, name) for name in OF_SEQUENCES}
-        return replace(
-            self,
-            **{
-                name: tuple(part[numbers] for part in array) if isinstance(array, tuple) else array[numbers]
-                for name, array in arrays.items()
-                if array is not None
-            },
-        )
+        found: dict[str, Any] = {name: getattr(self, name) for name in OF_SEQUENCES}
+        for name, array in found.items():
+            if array is not None:
+                several = isinstance(array, tuple)
+                found[name] = tuple(part[numbers] for part in array) if several else array[numbers]
+        return replace(self, **found)
 
     @property
     def num_heads(self) -> int:
