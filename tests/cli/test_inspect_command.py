@@ -335,11 +335,11 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert words == names[2]
     largest_shares = [share.rsplit(" ", 1) for share in shares.split(", ")]
     assert expected.max() > 2 * np.median(expected)
-    # the page has probabilities in steps of 1/255, so that nearly equal ones may change their order
-    assert largest_shares[0][0] in {names[t] for t in np.flatnonzero(expected >= expected.max() - 1 / 255)}
+    # the page has roots of probabilities in steps of 1/255, so that nearly equal ones may change their order
+    assert largest_shares[0][0] in {names[t] for t in np.flatnonzero(expected >= expected.max() - 2 / 255)}
     largest = sorted(expected, reverse=True)[: len(largest_shares)]
     shown = [float(share.rstrip("%")) / 100 for _, share in largest_shares]
-    np.testing.assert_allclose(shown, largest, atol=0.5 / 255 + 5e-4)
+    np.testing.assert_allclose(shown, largest, atol=1 / 255 + 5e-3)
     # every frame is around the selected token, also where the rounded probabilities of the page are equal
     result = json.loads((folder / "result.json").read_text())
     framed = json.loads(framed)
@@ -357,6 +357,9 @@ def test_the_page_opens_and_stands_alone(run, home):
 
 PICKED = """<script>
 const say = (text) => { document.body.appendChild(document.createElement("output")).textContent = text; };
+const picking = setInterval(() => {
+if (!document.querySelector(".picker.ready")) return;
+clearInterval(picking);
 const [layer, head, sort, sequence] = document.querySelectorAll(".picker select");
 const pick = (box, value) => { box.value = value; box.dispatchEvent(new Event("change")); };
 pick(layer, "1"); pick(head, "1.1");
@@ -384,6 +387,7 @@ say(JSON.stringify([...sequence.options].map((option) => {
 })));
 document.querySelectorAll("table.heads thead button")[1].click();
 say(document.querySelector("table.heads tbody th").textContent);
+});
 </script></body>"""
 
 

@@ -107,7 +107,7 @@ def test_directions_are_those_of_the_singular_value_decomposition():
 )
 def test_the_page_says_what_w_is_whose_directions_it_shows(case, said):
     model, batch = spread_out(CASES[case][0]()), {"input_ids": words()["input_ids"]}
-    view = attsvm.inspect.inspect(model, batch, margins=False, view=(0, 1)).view
+    view = attsvm.inspect.inspect(model, batch, margins=False, view=(0, 1)).detail
     found = SimpleNamespace(tests=(), done=SimpleNamespace(layer_names=["0"]))
     parts = detail(found, view, [[*"abcdefg"]] * 3, 0, None)
     assert [said in part.text for part in parts if "singular directions" in getattr(part, "text", "")] == [True]

@@ -279,7 +279,7 @@ def test_what_earlier_layers_write_is_never_called_an_embedding(name):
 
 def test_what_is_printed_fits_a_screen(capsys):
     inspection = attsvm.inspect.inspect(spread_out(bert()), padded_batch(), view=(2, 1))
-    view = inspection.view
+    view = inspection.detail
     for one in (view.explanation, view.explanation.splits, view, view.reasons, inspection, inspection.heads[0]):
         print(one)
         said = capsys.readouterr().out

@@ -93,6 +93,7 @@ _TAGS = {
     "select",
     "option",
     "button",
+    "canvas",
     "script",
     "footer",
     "svg",

@@ -10,7 +10,6 @@ import torch  # noqa: E402
 import attsvm.inspect  # noqa: E402
 from attsvm._utils.text import head_label  # noqa: E402
 from attsvm.pages.inspection import layer_rows, notes  # noqa: E402
-from attsvm.pages.picker import attention_maps, picker  # noqa: E402
 from attsvm.pages.records import read_records  # noqa: E402
 
 
@@ -56,9 +55,15 @@ def test_a_page_shows_the_attention_of_layers_that_see_the_text_and_says_what_ot
     ids = torch.tensor([[49] * 8 + [5, 6]] * 2)
     found = attsvm.inspect.inspect(model, {"input_ids": ids, "pixel_values": torch.randn(4, 3, 16, 16)}, margins=False)
     tokens = [[str(k) for k in range(10)]] * 2
-    maps = attention_maps(found, tokens, 1)
-    assert maps.sequences == [1, 0]
-    assert {one["layer"] for one in picker(maps, found, tokens)["heads"]} == {1}
+    seen, read = found.view(sequence=1, tokens=tokens).grids
+    assert (seen.total, seen.sequences[0].number, len(seen.sequences[0].levels)) == (4, 1, 4)
+    assert (read.total, read.sequences[0].tokens, {layer for layer, _ in read.sequences[0].levels}) == (
+        2,
+        tokens[1],
+        {1},
+    )
+    # the tokens of pictures are the patches, and not words
+    assert seen.sequences[0].tokens == ["[CLS]", "1,1", "1,2", "2,1", "2,2"]
     said = "vision_tower.encoder.layers.*.self_attn: 4 sequences with 20 tokens; language_model.layers.*.self_attn: 2"
     assert any(said in note for note in notes(found))
     alone = attsvm.inspect.inspect(model, {"input_ids": ids[:, 8:]}, margins=False)

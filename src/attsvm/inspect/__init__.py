@@ -20,6 +20,7 @@ __door__ = (
     "FoundInspections",
     "Head",
     "HeadChange",
+    "HeadGrid",
     "HeadView",
     "Layer",
     "Measure",

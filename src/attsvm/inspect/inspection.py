@@ -65,7 +65,7 @@ def inspect(
     heads : collection of (layer, head), optional
         The heads to inspect, counted from 0. By default all.
     view : (layer, head), optional
-        A head to examine in detail: see ``HeadView``.
+        A head to examine in detail, before the margins of the others: see :meth:`attsvm.inspect.Inspection.view`.
     margins : bool
         Whether to solve for the best margin of every head; this takes most of the time.
     queries : int, optional
@@ -198,7 +198,7 @@ class _Work:
             special_known=self.special is not None
             or any(source.layers[k].class_token for group in self.groups for k in group.layers),
             interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
-            view=self.view,
+            detail=self.view,
             supports=dict(self.supports),
             source=source,
         )

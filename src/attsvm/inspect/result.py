@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,14 +14,15 @@ from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, explainable, explained
+from attsvm.inspect.grid import HeadGrid, Names
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure, selected_tokens
 from attsvm.inspect.robustness import Robustness, robustness
 from attsvm.inspect.rotary_margin import RotaryMargin, rotary_margin
-from attsvm.inspect.solves import Support
-from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions
+from attsvm.inspect.solves import SolveSettings, Support, default_workers
+from attsvm.inspect.view import HeadView, ReadingDirection, reading_directions, view_head
 from attsvm.inspect.weights import Layer
-from attsvm.results import Result, per_trial, shared, unsaved
+from attsvm.results import Result, Status, per_trial, shared, unsaved
 
 SHOWN = 8
 """Heads of a set that the summary in notebooks names."""
@@ -112,8 +113,8 @@ class Inspection(Result):
     interrupted : bool
         Whether something is missing, because the callback or Ctrl-C stopped the inspection: margins, whose heads have
         the status ``interrupted``; or heads, if it was stopped while they were measured.
-    view : HeadView or None
-        Details of one head. Not saved.
+    detail : HeadView or None
+        That of the head ``view=``. Not saved.
     supports : dict of (int, int) to int ndarray, shape (support, 3), or None
         By layer and head, for the heads that are solved: sequence, query and token of each support token of the
         Att-SVM, to the precision of the interval. None if there is no Att-SVM. Not saved.
@@ -126,8 +127,9 @@ class Inspection(Result):
 
     Notes
     -----
-    ``explain``, ``reading_directions``, ``available``, ``robustness``, ``edit`` and ``scan`` run the model again. They
-    raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there is not.
+    ``view``, ``explain``, ``reading_directions``, ``available``, ``robustness``, ``edit`` and ``scan`` run the model
+    again. They raise ProblemError for an inspection that was loaded from a file, and for a layer or a head that there
+    is not.
 
     Examples
     --------
@@ -172,7 +174,7 @@ class Inspection(Result):
         (), write=lambda groups: [group._asdict() for group in groups], read=lambda rows: [*map(_group_of, rows)]
     )
     not_run: list[str] = shared(())
-    view: HeadView | None = unsaved()
+    detail: HeadView | None = unsaved()
     supports: dict[tuple[int, int], Support | None] | None = unsaved()
     source: ModelAndBatch | None = unsaved()
 
@@ -272,6 +274,70 @@ class Inspection(Result):
         named = {head for of_set in found.values() for head in of_set}
         found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
         return {name: of_set for name, of_set in found.items() if of_set}
+
+    @overload
+    def view(self, *, sequence: int = 0, tokens: Names | None = None) -> HeadGrid: ...
+
+    @overload
+    def view(self, layer: int, head: int) -> HeadView: ...
+
+    def view(
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        sequence: int = 0,
+        tokens: Names | None = None,
+    ) -> HeadGrid | HeadView:
+        """All heads at a glance, or one in detail.
+
+        Parameters
+        ----------
+        layer, head : int, optional
+            The head in detail, counted from 0. By default a grid of all inspected heads.
+        sequence : int
+            The sequence of the grid, counted from 0. Layers that see fewer sequences show their last one.
+        tokens : list of n lists of T str, optional
+            Names of the tokens of every sequence, padding included, as those of ``tokenizer.convert_ids_to_tokens``.
+            Layers that see others have numbers. By default tokens are numbered from 1, and patches of a picture have
+            their row and column if a change of the patch confirms them.
+
+        Returns
+        -------
+        HeadGrid or HeadView
+            A grid is shown below the cell of a notebook: a small pattern of each head, with a row for each query and a
+            column for each token, in a grid for each kind of layers. A click on a pattern opens the head: point at a
+            token to see where it attends. Patches are drawn on the picture as the model gets it. The HTML loads nothing
+            else. Its probabilities are rounded, by at most 0.004, and by at most 0.033 in grids of more than 2^22 pairs
+            of a query and a token.
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, there is no such head or sequence, ``tokens`` fit no layer, or the
+            grid has more than 2^25 pairs.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> found = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
+        >>> found.view(sequence=2)
+        HeadGrid(2 heads; sequence 2)
+        >>> found.view(0, 1).probabilities.shape
+        (3, 4, 4)
+        """
+        self._source("view")
+        if layer is None and head is None:
+            most = max(group.num_sequences for group in self.groups)
+            return HeadGrid.of(self, check_integer("sequence", sequence, 0, most - 1), tokens)
+        if layer is None or head is None:
+            raise ProblemError("view: expected a layer and a head, or neither, got one of them")
+        if self.detail is not None and (self.detail.layer, self.detail.head) == (layer, head):
+            return self.detail
+        solved = any(one.status != Status.FINISHED for one in self.heads)  # whether margins were requested
+        return view_head(self, layer, head, SolveSettings(self.gap, default_workers()) if solved else None)
 
     def explain(
         self,

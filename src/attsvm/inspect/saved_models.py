@@ -142,7 +142,7 @@ class SavedModel:
             return known(replace(inspection, source=source))
 
         found = inspected("the model", self.network, FoundInspections, view=place, **options)
-        explanation = None if found.done.view is None else found.done.view.explanation
+        explanation = None if found.done.detail is None else found.done.detail.explanation
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:
                 found = found._replace(tests=_tested_reasons(explanation, running, options["seed"], callback))

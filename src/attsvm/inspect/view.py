@@ -138,7 +138,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
 
     ``solves``: how the other heads are solved; None leaves out the solve for the best margin.
     """
-    layer: Layer = so_far.source.captured(index)
+    layer: Layer = so_far.source.captured(index, head)
     problem, known = layer.head(head), layer.projections
     probabilities = layer.probabilities(head)
     selected = selected_tokens(probabilities, layer.allowed)

@@ -88,6 +88,15 @@ class Layer:
             bias_of_tokens=any(chunk.bias_of_tokens for chunk in chunks),
         )
 
+    def of_sequences(self, numbers: list[int]) -> "Layer":
+        """The same layer on some of its sequences."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in OF_SEQUENCES}
+        for name, array in found.items():
+            if array is not None:
+                several = isinstance(array, tuple)
+                found[name] = tuple(part[numbers] for part in array) if several else array[numbers]
+        return replace(self, **found)
+
     @property
     def num_heads(self) -> int:
         return len(self.rebuilt_error)

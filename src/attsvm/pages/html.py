@@ -47,7 +47,7 @@ def render(page: Page, parts: Sequence[AnyPart]) -> str:
     ``parts``: of its body. Labels link to the definitions of their terms, which the page ends with.
     """
     origin = _origin(page.numbers if page.origin is None else page.origin)
-    template = _environment().get_template("page.html.j2")
+    template = environment().get_template("page.html.j2")
     shown = template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
     # what is escaped for HTML can still change the direction of the letters behind it
     return visible(shown)
@@ -83,7 +83,7 @@ def _origin(about: Mapping[str, Any]) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("attsvm.pages"),
         autoescape=True,

@@ -1,7 +1,9 @@
 """The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
 
+import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +13,19 @@ import numpy as np
 
 from attsvm._utils.progress import counted
 from attsvm._utils.text import head_label, layer_kinds
+from attsvm.errors import ProblemError
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
 from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
 from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm.inspect import FoundInspections, HeadView, Inspection
+    from attsvm.inspect import FoundInspections, HeadGrid, HeadView, Inspection
     from attsvm.pages.folder import Write
     from attsvm.pages.inspection_figures import Known
-    from attsvm.pages.picker import AttentionMaps
     from attsvm.pretrained import Input
 
+inspect = lazy_loader.load("attsvm.inspect", suppress_warning=True)
 inspection_figures = lazy_loader.load("attsvm.pages.inspection_figures", suppress_warning=True)
 pickers = lazy_loader.load("attsvm.pages.picker", suppress_warning=True)
 
@@ -62,7 +65,8 @@ class InspectionPages:
         self.latest: FoundInspections | None = None
         self._known: Known = {}
         self._drawn: list[Shown] = []
-        self._maps: dict[int, AttentionMaps | None] = {}
+        self._grid: HeadGrid | None = None
+        self._has_grid = True
 
     def keep(self, found: "FoundInspections") -> None:
         """Keep the latest result, and write it unless the last page is new."""
@@ -108,12 +112,14 @@ class InspectionPages:
         # after an interruption there is no time to draw: the page has the figures that were drawn before
         if state != "interrupted":
             self._drawn = inspection_figures.draw_inspection(inspection, found.twin, found.steps, self._known)
-        if not self._maps:
-            self._maps[0] = pickers.attention_maps(inspection, tokens, sentence)
-        if self._maps[0] is not None:
-            yield SpecialPart("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
-        if inspection.view is not None:
-            yield from detail(found, inspection.view, self._seen(inspection.view), sentence, self.words)
+        if self._grid is None and self._has_grid:
+            with contextlib.suppress(ProblemError):  # there may be too many pairs of a query and a token
+                self._grid = inspect.HeadGrid.of(inspection, sentence, tokens, pickers.MORE_PAIRS)
+            self._has_grid = self._grid is not None
+        if self._grid is not None:  # the attention does not depend on the margins
+            yield SpecialPart("picker", pickers.picker(replace(self._grid, inspection=inspection)))
+        if inspection.detail is not None:
+            yield from detail(found, inspection.detail, self._seen(inspection.detail), sentence, self.words)
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -127,8 +133,8 @@ class InspectionPages:
                 columns, rows = layer_rows(one)
                 yield Table(rows, columns, name)
         yield from glosses(found.done)
-        if found.done.view is not None:
-            yield from terminal_detail(found, found.done.view, self._seen(found.done.view), self.sentence)
+        if found.done.detail is not None:
+            yield from terminal_detail(found, found.done.detail, self._seen(found.done.detail), self.sentence)
 
     def _seen(self, view: "HeadView") -> list[list[str]]:
         """The names of the tokens that a head sees; numbers where they are not those of the input."""

@@ -39,7 +39,7 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
         twin_gap=None if twin is None else twin.gap,
         twin=None if twin is None else [head_numbers(head) for head in twin.heads],
         checkpoints=[{"step": step, "heads": [head_numbers(head) for head in one.heads]} for step, one in steps],
-        view=None if inspection.view is None else _view(inspection.view, tests),
+        view=None if inspection.detail is None else _view(inspection.detail, tests),
     )
 
 

@@ -1,153 +1,102 @@
-"""The attention of every head on the first sequences, for the part of the page where a reader picks one."""
+"""The grid of all heads, and the head that a reader picks: what the script of a page, or of a notebook, reads."""
 
 import base64
-from typing import TYPE_CHECKING, Any, NamedTuple
+import io
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
-from attsvm._utils.threads import threads_for
+from attsvm._utils.text import visible
+from attsvm.pages.html import environment
 from attsvm.pages.plain import jsonable
 from attsvm.pages.words import layer_labels
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Head, Inspection
+    from attsvm.inspect import Head, HeadGrid, Inspection
 
-MOST_BYTES = 200_000
-"""Limit for the probabilities on the page: one byte for each pair of a query and a token."""
-
-LEVELS = 255
-"""A probability is kept in steps of one over this."""
+MORE_PAIRS = 500_000
+"""A page shows further sequences up to so many pairs of a query and a token over all heads: about as many bytes."""
 
 
-class AttentionMaps(NamedTuple):
-    """The part of the picker that does not depend on the margins."""
-
-    sequences: list[int]  # those that are shown, the chosen one first
-    tokens: list[np.ndarray]  # the tokens of each that are shown: padding is not
-    queries: dict[int, list[list[int]]]  # by layer: the places of the queries among the tokens of each sequence
-    heads: dict[tuple[int, int], dict[str, Any]]  # by layer and head: ``maps`` and ``selected`` of each sequence
-
-
-def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> AttentionMaps | None:
-    """The attention on as many sequences as there is room for; None if not even one is small enough.
-
-    Layers that see other sequences than those of the tokens are left out, as those of another tower, or windows.
-
-    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that comes first.
-    """
-    groups = {
-        layer: group for group in inspection.groups for layer in group.layers if group.num_sequences == len(tokens)
-    }
-    heads = [head for head in inspection.heads if head.layer in groups]
-    order = sorted(range(len(tokens)), key=lambda i: i != sentence)
-    sizes = np.cumsum(
-        [sum(int((groups[one.layer].positions[i] >= 0).sum()) * len(tokens[i]) for one in heads) for i in order]
-    )
-    shown = order[: int((sizes <= MOST_BYTES).sum())]
-    if not shown or inspection.source is None:
-        return None
-    layers = sorted({head.layer for head in heads})
-    maps: dict[tuple[int, int], list[np.ndarray]] = {}
-    seen = [np.zeros(len(tokens[i]), dtype=bool) for i in shown]
-    selected: dict[tuple[int, int], list[list[int]]] = {}
-    queries: dict[int, list[list[int]]] = {}
-    for index, layer in inspection.source.layers_at(layers):
-        if any(layer.tokens.shape[1] != len(tokens[i]) for i in shown):
-            continue  # as in cross-attention: these are not the tokens of the text
-        asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
-        queries[index] = [layer.positions[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
-        for i, of, places, some in zip(shown, asked, queries[index], seen, strict=True):
-            some |= layer.allowed[i, of, : len(some)].any(axis=0)
-            some[places] = True
-        for one in (one for one in heads if one.layer == index):
-            with threads_for(0):  # many small products
-                probabilities = layer.probabilities(one.head)
-            maps[index, one.head] = [
-                _rounded(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
-            ]
-            # rounded probabilities can be equal, so they do not tell the largest one
-            selected[index, one.head] = [one.selected[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
-    if not maps:
-        return None
-    # padding is not shown: no query attends to it in any layer
-    kept = [np.flatnonzero(some) for some in seen]
-    found = {
-        at: {
-            "maps": [_packed(some[:, of]) for some, of in zip(of_head, kept, strict=True)],
-            "selected": _renumbered(kept, selected[at]),
-        }
-        for at, of_head in maps.items()
-    }
-    return AttentionMaps(shown, kept, {layer: _renumbered(kept, places) for layer, places in queries.items()}, found)
-
-
-def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]]) -> dict[str, Any]:
-    """Return what the script of the page reads, as JSON-able values.
-
-    ``tokens``: the tokens of every sequence as text.
-    """
-    shown, kept = maps.sequences, maps.tokens
+def picker(grid: "HeadGrid") -> dict[str, Any]:
+    """What the template of the grid shows: rows of names of heads, and the data of its script."""
+    inspection = grid.inspection
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
-    found: dict[str, Any] = {
-        "levels": LEVELS,
+    heads, grids = {(one.layer, one.head): one for one in inspection.heads}, []
+    shown: list[dict[str, Any]] = []
+    for number, one in enumerate(grid.grids):
+        places = [*one.sequences[0].levels]
+        rows = {layer: [f"{layer}.{head}" for of, head in places if of == layer] for layer, _ in places}
+        columns, letters = max(map(len, rows.values())), max(len(name) for names in rows.values() for name in names)
+        grids.append({"kind": one.kind, "rows": rows, "columns": columns, "letters": letters})
+        for at in places:
+            seen = one.sequences
+            selected = [np.searchsorted(s.columns, heads[at].selected[s.number, s.rows]).tolist() for s in seen]
+            values = [heads[at].numbers.get(measure.name) for measure in measures]
+            support = _support(inspection, at, seen)
+            shown.append({"at": at, "grid": number, "values": values, "selected": selected, "support": support})
+    data = {
         "layers": layer_labels(inspection.layer_names),
-        "sequences": [
-            {"number": i + 1, "tokens": [tokens[i][t] for t in of]} for i, of in zip(shown, kept, strict=True)
-        ],
-        "queries": maps.queries,
         "measures": [one.title for one in measures],
-        "heads": [
-            {
-                "layer": one.layer,
-                "head": one.head,
-                "values": [one.numbers.get(measure.name) for measure in measures],
-                **maps.heads[one.layer, one.head],
-                "support": _support(inspection, one.layer, one.head, maps),
-            }
-            for one in inspection.heads
-            if (one.layer, one.head) in maps.heads
+        "grids": [
+            {"levels": one.levels, "total": one.total, "sequences": [_sequence(s) for s in one.sequences]}
+            for one in grid.grids
         ],
+        "heads": shown,
+        "first": _first(inspection, [one["at"] for one in shown]),
     }
-    return {**jsonable(found), "first": _first(maps, inspection)}
+    return {"grids": grids, "names": inspection.layer_names, "data": jsonable(data)}
 
 
-def _first(maps: AttentionMaps, inspection: "Inspection") -> list[int]:
+def notebook_html(grid: "HeadGrid") -> Markup:
+    """The grid with its styles and its script, for a notebook."""
+    return Markup(visible(environment().get_template("notebook.html.j2").render(one=picker(grid))))
+
+
+def _sequence(seen: Any) -> dict[str, Any]:
+    """A sequence of the grid, with the levels of all heads one after another."""
+    packed = zlib.compress(b"".join(levels.tobytes() for levels in seen.levels.values()))
+    picture = None
+    if seen.picture is not None:
+        from PIL import Image  # Matplotlib needs it, too
+
+        file, (pixels, *places) = io.BytesIO(), seen.picture
+        Image.fromarray(pixels.repeat(3, axis=2) if pixels.shape[2] == 1 else pixels).save(file, "JPEG", quality=85)
+        picture = [f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}", *places]
+    return {
+        "number": seen.number + 1,
+        "tokens": [*map(visible, seen.tokens)],
+        "queries": None if seen.places is not None else [*map(visible, seen.queries)],
+        "places": seen.places,
+        "picture": picture,
+        "packed": base64.b64encode(packed).decode(),
+    }
+
+
+def _first(inspection: "Inspection", places: list[tuple[int, int]]) -> tuple[int, int]:
     """The head that is picked at first: the one in detail, else that with the largest margin ratio or probability."""
-    view = inspection.view
-    if view is not None and (view.layer, view.head) in maps.heads:
-        return [view.layer, view.head]
+    detail = inspection.detail
+    if detail is not None and (detail.layer, detail.head) in places:
+        return detail.layer, detail.head
 
     def notable(head: "Head") -> tuple[float, ...]:
         return tuple(head.numbers.get(name) or 0.0 for name in ("margin_ratio", "largest_probability"))
 
-    one = max((head for head in inspection.heads if (head.layer, head.head) in maps.heads), key=notable)
-    return [one.layer, one.head]
+    one = max((head for head in inspection.heads if (head.layer, head.head) in places), key=notable)
+    return one.layer, one.head
 
 
-def _renumbered(kept: list[np.ndarray], places: list[list[int]]) -> list[list[int]]:
-    """The places of tokens among those of their sequence that are kept."""
-    return [np.searchsorted(of, some).tolist() for of, some in zip(kept, places, strict=True)]
-
-
-def _rounded(probabilities: np.ndarray) -> np.ndarray:
-    levels: np.ndarray = np.rint(LEVELS * probabilities).astype(np.uint8)
-    return levels
-
-
-def _packed(levels: np.ndarray) -> str:
-    return base64.b64encode(levels.tobytes()).decode()
-
-
-def _support(inspection: "Inspection", layer: int, head: int, maps: AttentionMaps) -> list[str] | None:
+def _support(inspection: "Inspection", at: tuple[int, int], seen: list[Any]) -> list[str] | None:
     """For each sequence a bit for each query and token, set for support tokens; None if they are not known."""
-    found = (inspection.supports or {}).get((layer, head))
+    found = (inspection.supports or {}).get(at)
     if found is None:
         return None
-    packed, [group] = [], [one for one in inspection.groups if layer in one.layers]
-    for i, of in zip(maps.sequences, maps.tokens, strict=True):
-        queries = np.flatnonzero(group.positions[i] >= 0)
-        _, places, tokens = found[found[:, 0] == i].T
-        bits = np.zeros((len(queries), len(of)), bool)
-        bits[np.searchsorted(queries, places), np.searchsorted(of, tokens)] = True
-        packed.append(_packed(np.packbits(bits)))
+    packed = []
+    for one in seen:
+        _, places, tokens = found[found[:, 0] == one.number].T
+        bits = np.zeros((len(one.rows), len(one.columns)), bool)
+        bits[np.searchsorted(one.rows, places), np.searchsorted(one.columns, tokens)] = True
+        packed.append(base64.b64encode(np.packbits(bits).tobytes()).decode())
     return packed

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained.loading import base_of_adapter, load_pretrained, quiet_transformers, text_config
-from attsvm.pretrained.pictures import open_pictures
-from attsvm.pretrained.pictures import read_pictures as pictures_of
+from attsvm.pretrained.pictures import open_pictures, patch_names, read_pixels
 from attsvm.pretrained.token_names import special_numbers, token_names
 
 if TYPE_CHECKING:
@@ -35,6 +34,11 @@ class Input(NamedTuple):
     tokens: list[list[str]]  # for each sequence, padding included
     # from numbers of tokens of the vocabulary to their names; None without a vocabulary
     words: Callable[[list[int]], list[str]] | None = None
+
+    @classmethod
+    def of_pictures(cls, name: str, model: Any, values: "torch.Tensor") -> "Input":
+        """Pixels (n, C, H, W) as the input of a model; raises ProblemError if its tokens cannot be named."""
+        return cls({"pixel_values": values}, [patch_names(name, model, values)] * len(values))
 
 
 def read_texts(path: str | Path) -> list[str]:
@@ -196,8 +200,7 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
 
     Raises ProblemError if there are none, or the model is not one of pictures whose tokens can be named.
     """
-    values, names = pictures_of(name, folder, model)
-    return Input({"pixel_values": values}, [names] * len(values))
+    return Input.of_pictures(name, model, read_pixels(name, folder))
 
 
 def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:

@@ -25,21 +25,16 @@ BEHIND = {"detection_tokens": "[DET {}]"}
 """The same for those behind the patches."""
 
 
-def read_pictures(name: str, folder: str | Path, model: Any) -> "tuple[Tensor, list[str]]":
-    """The pictures of a folder as the input of a model, and the names of the tokens of each.
+def read_pixels(name: str, folder: str | Path) -> "Tensor":
+    """The pictures of a folder as the image processor of a model makes them.
 
-    Raises ProblemError if there are no pictures, or no image processor; or if the model is not one of pictures in
-    patches, draws its tokens at random, or joins several pictures in one sequence.
+    Raises ProblemError if there are no pictures, or no image processor.
     """
     pictures = open_pictures(folder)
     processor = load_pretrained("AutoImageProcessor", name, "the image processor")
     with quiet_transformers(), reading(name, "the image processor cannot be used"):
-        values = processor(images=pictures, return_tensors="pt")["pixel_values"]
-    size = getattr(model.config, "patch_size", None)
-    patch = (size, size) if isinstance(size, int) else size
-    if not (isinstance(patch, tuple | list) and len(patch) == 2):
-        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
-    return values, _names(name, model, values, (patch[0], patch[1]))
+        values: Tensor = processor(images=pictures, return_tensors="pt")["pixel_values"]
+    return values
 
 
 def open_pictures(folder: str | Path) -> list[Any]:
@@ -59,12 +54,19 @@ def open_pictures(folder: str | Path) -> list[Any]:
     return pictures
 
 
-def _names(name: str, model: Any, values: "Tensor", patch: tuple[int, int]) -> list[str]:
+def patch_names(name: str, model: Any, values: "Tensor") -> list[str]:
     """The names of the tokens of a picture: row and column of each patch, where the model has it at this place.
 
     It is checked with the first picture, whose first and last patch are changed. Where the names do not fit the tokens
     are numbered.
+
+    Raises ProblemError if the model is not one of pictures in patches, draws its tokens at random, or joins several
+    pictures in one sequence.
     """
+    size = getattr(model.config, "patch_size", None)
+    patch = (size, size) if isinstance(size, int) else size
+    if not (isinstance(patch, tuple | list) and len(patch) == 2):
+        raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
     first, rows, columns = values[:1], values.shape[-2] // patch[0], values.shape[-1] // patch[1]
     before, behind = (_added(model, table) for table in (BEFORE, BEHIND))
     names = [*before, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)), *behind]
