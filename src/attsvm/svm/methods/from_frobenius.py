@@ -44,9 +44,9 @@ def from_frobenius(
     Whether a selection can be kept does not depend on the norm: the Farkas multipliers are those of the Frobenius norm.
     Problems that are left when the user stops keep its answer.
 
-    ``method``: named if no problem is left. ``numbers``: in the largest array of one problem, which says how many are
-    solved together. ``alone``: whether the Frobenius norm takes one problem at a time, so that each answer has the
-    digits of that of the problem alone.
+    ``method``: named if every answer is that of the Frobenius norm. ``numbers``: in the largest array of one problem,
+    which says how many are solved together. ``alone``: whether the Frobenius norm takes one problem at a time, so that
+    each answer has the digits of that of the problem alone.
     """
     if alone:
         each = [solve_frobenius(constraints[index], SolverSettings()) for index in np.ndindex(constraints.batch_shape)]
@@ -57,7 +57,7 @@ def from_frobenius(
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(flat.batch_shape + flat.weights_shape)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
     steps, watch = np.zeros(len(weights), dtype=int), Watch(settings.report)
-    used, why = method, "the answer in the Frobenius norm is already optimal or infeasible"
+    used, why = method, "the answer in the Frobenius norm is kept"
     # weights of 0 are the answer in the Frobenius norm where it was not found
     to_solve = undecided(flat) & weights.any(axis=(-2, -1)) & ~frobenius.ray.reshape(-1)
     for index in chunks(to_solve, numbers):

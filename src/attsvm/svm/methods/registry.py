@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -65,7 +65,7 @@ class Candidate(NamedTuple):
     @classmethod
     def joined(cls, each: "list[Candidate]") -> "Candidate":
         """Candidates of single problems as those of a batch."""
-        weights, multipliers, ray, steps = (np.stack(parts) for parts in list(zip(*each, strict=True))[:4])
+        weights, multipliers, ray, steps = (np.array(parts) for parts in list(zip(*each, strict=True))[:4])
         return cls(weights, multipliers, ray, steps, each[0].method, each[0].why)
 
     def finite(self) -> "Candidate":
@@ -102,11 +102,8 @@ def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
     return np.asarray(constraints.asks_margin & ~np.logical_or.reduce(impossible, axis=-1))
 
 
-class Solve(Protocol):
-    """What a solver is: a function that returns a candidate for the least norm under constraints."""
-
-    def __call__(self, constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None) -> Candidate:
-        """The candidate, found by the method of this name; None leaves the choice to the solver."""
+Solve = Callable[[Constraints, Norm, SolverSettings, str | None], Candidate]
+"""Finds a candidate for the least norm under constraints, by the method of a name; None leaves the choice to it."""
 
 
 class Solver(NamedTuple):
