@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -102,12 +102,7 @@ class Norm(ABC):
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """Return the point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 
-        By default x − prox(x, 1) (Moreau).
-
-        Raises
-        ------
-        ProblemError
-            If the norm provides neither this nor :meth:`prox`.
+        By default x − prox(x, 1) (Moreau); the errors are those of :meth:`prox`.
         """
         if type(self).prox is Norm.prox:
             raise self._missing("project_dual_ball", "proximal methods cannot use it")
@@ -116,13 +111,9 @@ class Norm(ABC):
 
     def proxes(self, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
         """Compute :meth:`prox` over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index."""
-        lead = x.shape[: x.ndim - axes]
-        if not lead:
+        if x.ndim == axes:
             return self.prox(x, step)
-        result = np.empty(x.shape)
-        for index in np.ndindex(lead):
-            result[index] = self.prox(x[index], step)
-        return result
+        return np.array([self.prox(one, step) for one in _each(x, axes)], dtype=np.float64).reshape(x.shape)
 
     def values(self, x: Any, axes: int = 2) -> Float[np.ndarray, "*batch"]:
         """Compute the norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
@@ -132,15 +123,7 @@ class Norm(ABC):
         ProblemError
             If :meth:`value` returns something else than one number.
         """
-        array = np.asarray(x, dtype=np.float64)
-        lead = array.shape[: array.ndim - axes]
-        try:
-            numbers = [self._value_at_usual_scale(array[index], axes) for index in np.ndindex(lead)]
-        except ProblemError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
-        return np.array(numbers).reshape(lead)
+        return _values_of_each(self, np.asarray(x, dtype=np.float64), axes)
 
     @property
     def left_invariant(self) -> bool:
@@ -153,22 +136,8 @@ class Norm(ABC):
         return False
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """Return a c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
-
-        By default it follows from the norms of the matrices with a single entry of 1. A norm that is invariant on one
-        side needs those of one row or column, and a norm that is invariant on both sides only one of them. A subclass
-        may know a simpler or a smaller number.
-        """
-        unit = np.zeros(shape)
-        unit[0, 0] = 1.0
-        if self.left_invariant and self.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
-            return math.sqrt(min(shape)) * float(self.values(unit))
-        if self.left_invariant or self.right_invariant:  # N(X) ≤ Σ ‖row i‖ N(e_ie₁'), or the same of the columns
-            axis = 0 if self.right_invariant else 1
-            units = (np.roll(unit, k, axis) for k in range(shape[axis]))
-        else:
-            units = (np.roll(unit, k) for k in range(unit.size))
-        return math.sqrt(math.fsum(float(self.values(each)) ** 2 for each in units))
+        """Return a c with N(X) ≤ c ‖X‖_F for all matrices of a shape, by which certificates bound rounding errors."""
+        return _factor_of_units(self, shape)
 
     @property
     def of_vectors(self) -> "Norm":
@@ -177,7 +146,7 @@ class Norm(ABC):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Return the shape of an array that the norm can measure, on which the library tries it."""
+        """Return the shape of an array on which the library may try the norm."""
         return (4, 3)
 
     @property
@@ -192,29 +161,58 @@ class Norm(ABC):
         raise self._missing("steepest", "steepest descent cannot use it")
 
     def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
-        """Compute the steepest direction in each trial, in JAX. By default :meth:`steepest` is mapped over the trials.
-
-        ``gradient``: with a trailing axis of trials. ``trials``: the functions of JAX that a norm may use, so that its
-        file needs no JAX.
-        """
+        """Compute the steepest direction of each trial (last axis), in JAX. By default :meth:`steepest` is mapped."""
         return trials.mapped_steepest(self, gradient)
 
     def size_in_trials(self, tree: Any, trials: Any) -> Any:
         """Compute the norm of all parameters of a dict in each trial, in JAX. By default :meth:`value` is mapped."""
         return trials.mapped_size(self, tree)
 
-    def _value_at_usual_scale(self, x: np.ndarray, axes: int) -> float:
-        """Compute the norm where its powers may overflow or underflow; powers of two change no digit."""
-        exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
-        if abs(exponent) <= USUAL_EXPONENT:
-            return float(self.value(x, axes))
-        return float(np.ldexp(float(self.value(np.ldexp(x, -exponent), axes)), exponent))
-
     def _missing(self, piece: str, consequence: str) -> MissingPiece:
         return MissingPiece(f"norm: {self.name} does not provide `{piece}`, so {consequence}")
 
     def __str__(self) -> str:
         return self.name
+
+
+def _each(x: np.ndarray, axes: int) -> Iterator[np.ndarray]:
+    """Yield the arrays of the last axes, for each leading index."""
+    return (x[index] for index in np.ndindex(x.shape[: x.ndim - axes]))
+
+
+def _values_of_each(norm: Norm, x: np.ndarray, axes: int) -> np.ndarray:
+    try:
+        numbers = [_value_at_usual_scale(norm, one, axes) for one in _each(x, axes)]
+    except ProblemError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"norm: {norm.name}.value: expected one number per matrix ({error})") from error
+    return np.array(numbers).reshape(x.shape[: x.ndim - axes])
+
+
+def _value_at_usual_scale(norm: Norm, x: np.ndarray, axes: int) -> float:
+    """Compute the norm where its powers may overflow or underflow; powers of two change no digit."""
+    exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
+    if abs(exponent) <= USUAL_EXPONENT:
+        return float(norm.value(x, axes))
+    return float(np.ldexp(float(norm.value(np.ldexp(x, -exponent), axes)), exponent))
+
+
+def _factor_of_units(norm: Norm, shape: tuple[int, int]) -> float:
+    """Return a Frobenius factor that follows from the norms of the matrices with a single entry of 1.
+
+    A norm that is invariant on one side needs those of one row or column, on both sides only one of them.
+    """
+    unit = np.zeros(shape)
+    unit[0, 0] = 1.0
+    if norm.left_invariant and norm.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
+        return math.sqrt(min(shape)) * float(norm.values(unit))
+    if norm.left_invariant or norm.right_invariant:  # N(X) ≤ Σ ‖row i‖ N(e_ie₁'), or the same of the columns
+        axis = 0 if norm.right_invariant else 1
+        units = (np.roll(unit, k, axis) for k in range(shape[axis]))
+    else:
+        units = (np.roll(unit, k) for k in range(unit.size))
+    return math.sqrt(math.fsum(float(norm.values(each)) ** 2 for each in units))
 
 
 class SeveralAtOnce(Norm):

@@ -255,8 +255,8 @@ class Constraints:
             keys, queries = (float(np.abs(each).max()) for each in (self.keys, self.queries))
             raise ProblemError(
                 "problem: expected differences of keys whose lengths, multiplied by those of the queries, are 0 or "
-                f"between {LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}; "
-                "scale them"
+                f"between {LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}"
+                "; scale them"
             )
 
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:

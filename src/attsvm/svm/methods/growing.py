@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.svm.certificate import RIGID
-from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.constraints import TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Point
+from attsvm.svm.methods.from_frobenius import Unsolved
 from attsvm.svm.tolerances import ROUNDED
 
 MOST_ROWS = 1_500
@@ -27,30 +28,18 @@ class Grown(NamedTuple):
     complete: bool  # whether no row outside the set is violated
 
 
-SolveRows = Callable[[Constraints, float, int | None, Point | None], Point]
-"""Solves with some of the rows, given a gap, a limit of steps, and the point of the round before, if there was one."""
-
-
-def growing_rows(
-    constraints: Constraints,
-    weights: Weights,
-    multipliers: TokenValues,
-    solve: SolveRows,
-    target: float,
-    max_steps: int | None,
-    stopped: Callable[[], bool],
-    spare: float = 1.0,
-) -> Grown:
+def growing_rows(problem: Unsolved, solve: Callable[[Unsolved], Point], spare: float = 1.0) -> Grown:
     """Solve one problem on a small set of rows, because memory grows with the square of their number.
 
     The set starts with the rows of smallest slack in the Frobenius norm. The rows that the optimum over the set
     violates are added until there is none. The optimum over this set is then the optimum over all rows, and its
     multipliers, with 0 for all other rows, prove it.
 
-    ``constraints``: with a batch axis of length 1. ``weights``, ``multipliers``: the solution in the Frobenius norm.
-    ``target``: relative gap to stop at. ``stopped``: whether the user has stopped the solve. ``spare``: rows at the
-    start, as a multiple of those with a positive multiplier.
+    ``solve``: solves with some of the rows; the settings have the gap, the steps that are left, and the point of the
+    round before. ``spare``: rows at the start, as a multiple of those with a positive multiplier.
     """
+    constraints, weights, multipliers, settings, watch = problem
+    target, max_steps = settings.tol, settings.max_steps
     norms, right = constraints.norms, constraints.right
     unit = np.where(norms > 0, norms, 1.0)
     watched = constraints.inequality & (norms > 0)
@@ -65,15 +54,16 @@ def growing_rows(
     room, _ = slack(weights, watched)
     chosen = likely | _smallest(np.where(watched, room, np.inf), int(spare * likely.sum())) & watched
     tol, steps = max(ROUGH, target), 0
-    point: Point | None = None
     while True:
         some = replace(constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, right, 0.0))
-        point = solve(some, tol, None if max_steps is None else max(1, max_steps - steps), point)
+        limit = None if max_steps is None else max(1, max_steps - steps)
+        point = solve(problem._replace(constraints=some).set(tol=tol, max_steps=limit))
+        problem = problem.set(warm_start=point.weights, warm_multipliers=point.multipliers)
         steps += int(point.steps[0])
         room, length = slack(point.weights, chosen)
         allowed = np.where(constraints.margin_mask, max(0.1 * tol, ROUNDED) * right / unit, RIGID * length)
         missing = watched & ~chosen & (room < -allowed)
-        if stopped() or (max_steps is not None and steps >= max_steps):
+        if watch.stopped or (max_steps is not None and steps >= max_steps):
             break
         if missing.any():
             # the most violated rows first, at most doubling the set: one row often makes its neighbours hold too

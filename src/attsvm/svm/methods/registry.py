@@ -6,16 +6,16 @@ A solver returns a candidate, which is certified afterwards.
 import importlib
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import NamedTuple, Protocol, TypeVar
+from functools import cache, lru_cache
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm
+from attsvm.norms import MissingPiece, Norm
 from attsvm.svm.certificate import FROBENIUS, unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.loop import Report
@@ -32,15 +32,14 @@ class SolverSettings:
     # shape (*batch, n, Q, T), multipliers of the original rows that belong to the initial weights, if they are known
     warm_multipliers: np.ndarray | None = None
 
-    def of_problem(self, k: int, batch_shape: tuple[int, ...]) -> "SolverSettings":
-        """The settings for the k-th problem of a batch."""
-        index = np.unravel_index(k, batch_shape)
+    def of_problems(self, index: int | Int[np.ndarray, " some"]) -> "SolverSettings":
+        """The settings for one problem of a batch, or for some with one batch axis."""
         start, multipliers = self.warm_start, self.warm_multipliers
-        return replace(
-            self,
-            warm_start=None if start is None else start[index],
-            warm_multipliers=None if multipliers is None else multipliers[index],
-        )
+        if start is not None:
+            start = start.reshape(-1, *start.shape[-2:])[index]
+        if multipliers is not None:
+            multipliers = multipliers.reshape(-1, *multipliers.shape[-3:])[index]
+        return replace(self, warm_start=start, warm_multipliers=multipliers)
 
 
 class Candidate(NamedTuple):
@@ -66,7 +65,7 @@ class Candidate(NamedTuple):
     @classmethod
     def joined(cls, each: "list[Candidate]") -> "Candidate":
         """Candidates of single problems as those of a batch."""
-        weights, multipliers, ray, steps = (np.stack(parts) for parts in list(zip(*each, strict=True))[:4])
+        weights, multipliers, ray, steps = (np.array(parts) for parts in list(zip(*each, strict=True))[:4])
         return cls(weights, multipliers, ray, steps, each[0].method, each[0].why)
 
     def finite(self) -> "Candidate":
@@ -103,22 +102,8 @@ def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
     return np.asarray(constraints.asks_margin & ~np.logical_or.reduce(impossible, axis=-1))
 
 
-def chunks(chosen: Bool[np.ndarray, " N"], numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:
-    """Indices of the chosen problems, as many at a time as stay in the processor's cache, but at least one.
-
-    ``numbers``: numbers in the largest array of one problem.
-    """
-    index = np.flatnonzero(chosen)
-    length = max(1, CACHED // max(1, numbers))
-    for first in range(0, len(index), length):
-        yield index[first : first + length]
-
-
-class Solve(Protocol):
-    """What a solver is: a function that returns a candidate for the least norm under constraints."""
-
-    def __call__(self, constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None) -> Candidate:
-        """The candidate, found by the method of this name; None leaves the choice to the solver."""
+Solve = Callable[[Constraints, Norm, SolverSettings, str | None], Candidate]
+"""Finds a candidate for the least norm under constraints, by the method of a name; None leaves the choice to it."""
 
 
 class Solver(NamedTuple):
@@ -126,6 +111,7 @@ class Solver(NamedTuple):
 
     solve: Solve
     methods: Callable[[Norm], Sequence[str]]
+    needs: Sequence[str]  # members of which a norm has to provide one
 
 
 S = TypeVar("S", bound=Solve)
@@ -136,10 +122,13 @@ LATER = {"attsvm.norms.factors": "attsvm.svm.methods.factors"}
 _solvers: dict[type[Norm], Solver] = {}
 
 
-def solver(*norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequence[str]]) -> Callable[[S], S]:
+def solver(
+    *norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequence[str]], needs: Sequence[str] = ()
+) -> Callable[[S], S]:
     """Register a function as the solver for classes of norms, and for their subclasses.
 
     ``methods``: names of the methods that a user can force; or a function that returns them for a norm.
+    ``needs``: members of which a norm has to provide one; a norm without any is refused by name.
 
     Returns a decorator for a function of (constraints, norm, settings, method) that returns a :class:`Candidate`. The
     candidate is certified by the norm's ``values`` and ``dual`` alone, so a solver need not be exact.
@@ -152,7 +141,7 @@ def solver(*norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequenc
         for kind in norms:
             if kind in _solvers:
                 raise ProblemError(f"norm: a solver is registered for {kind.__name__} already")
-            _solvers[kind] = Solver(solve, of_norm)
+            _solvers[kind] = Solver(solve, of_norm, needs)
         return solve
 
     return register
@@ -180,12 +169,14 @@ def find_candidate(
 ) -> Candidate:
     """Return the candidate that the solver of a norm finds.
 
-    If a factorisation fails, return the candidate of the Frobenius norm, or weights of 0. It is certified like any
-    other.
+    If a factorisation fails, return the candidate of the Frobenius norm, or weights of 0.
 
-    Raises ProblemError if no solver is registered for the norm, or it has no method of this name.
+    Raises ProblemError if the norm has no solver or does not provide what it needs, or has no method of this name.
     """
-    solve, methods = solver_of(norm)
+    solve, methods, needs = solver_of(norm)
+    if needs and not any(provides(norm, piece) for piece in needs):
+        *most, last = (f"`{piece}`" for piece in needs)
+        raise MissingPiece(f"norm: {norm.name} does not provide {', '.join(most)} or {last}, so it cannot be solved")
     if method is not None:
         check_method(method, methods(norm), norm)
     try:
@@ -194,7 +185,7 @@ def find_candidate(
         why = f"it failed numerically ({error})"
     if constraints.batch_shape:
         each = [
-            find_candidate(constraints[index], norm, settings.of_problem(k, constraints.batch_shape), method)
+            find_candidate(constraints[index], norm, settings.of_problems(k), method)
             for k, index in enumerate(np.ndindex(constraints.batch_shape))
         ]
         return Candidate.joined(each).with_axes_of(constraints)
@@ -203,11 +194,19 @@ def find_candidate(
     return Candidate.nothing(constraints, why)
 
 
-def check_method(method: str, methods: Sequence[str], norm: Norm) -> None:
-    """Check that a method is one of those of a norm.
+@lru_cache(maxsize=256)
+def provides(norm: Norm, piece: str) -> bool:
+    """Tell whether a norm provides one of its maps: on a sample, as a norm made of others may lack what they lack."""
+    sample = np.ones(norm.sample_shape)
+    try:
+        _ = norm.steepest(sample) if piece == "steepest" else norm.prox(sample, 1.0)
+    except MissingPiece:
+        return False
+    return True
 
-    Raises ProblemError if it is not.
-    """
+
+def check_method(method: str, methods: Sequence[str], norm: Norm) -> None:
+    """Raise ProblemError if a method is none of those of a norm."""
     if method not in methods:
         expected = " or ".join(methods) or "no method"
         raise ProblemError(f"method: expected {expected} for norm {norm.name!r}, got {method!r}")

@@ -28,11 +28,11 @@ from attsvm.norms.factors import (
 from attsvm.svm.constraints.attention_heads import split_heads
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.rows import reduced_rows
-from attsvm.svm.loop import Watch
+from attsvm.svm.loop import Point
 from attsvm.svm.methods.factors.problems import PairMargins
-from attsvm.svm.methods.frobenius.choice import solve_frobenius
+from attsvm.svm.methods.from_frobenius import Solved, Unsolved, from_frobenius
 from attsvm.svm.methods.predictor_corrector import raised
-from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
+from attsvm.svm.methods.registry import CACHED, Candidate, SolverSettings, solver
 from attsvm.svm.tolerances import EPS
 
 Proof = Callable[[np.ndarray], float | None]
@@ -96,10 +96,7 @@ def one_by_one(
 ) -> Candidate:
     """Solve the problems of a batch one after the other.
 
-    Whether a selection can be kept does not depend on the norm: the Farkas multipliers are those of the Frobenius norm,
-    and ``solve`` is called for the other problems, with one batch axis of length 1, with their multipliers in the
-    Frobenius norm, and with the settings. If the report stops it, the problems that are left keep the answer in the
-    Frobenius norm.
+    ``solve``: called with a batch axis of length 1, the multipliers in the Frobenius norm, and the settings.
 
     Raises ProblemError if the weights have two blocks, so that rows have rank two.
     """
@@ -107,29 +104,23 @@ def one_by_one(
         raise ProblemError(
             f"norm: expected an entrywise norm, nuclear or spectral for a problem with bias_index, got {norm.name}"
         )
-    # not as a batch, so that each answer has the digits of that of the problem alone
-    alone = (constraints[index] for index in np.ndindex(constraints.batch_shape))
-    frobenius = Candidate.joined([solve_frobenius(problem, SolverSettings()) for problem in alone])
-    weights, multipliers, ray, steps = frobenius[:4]
-    flat = constraints.with_one_axis()
-    watch, answers = Watch(settings.report), []
-    settings = replace(settings, report=watch)
-    for k in np.flatnonzero(undecided(flat) & ~ray):
-        found = solve(flat[k : k + 1], multipliers[k : k + 1], settings)
-        if found.steps > 0:
-            weights[k], multipliers[k], steps[k] = found.weights, found.multipliers, found.steps
-            answers.append(found)
-        if watch.stopped:
-            break
-    if not answers:
-        return frobenius.with_axes_of(constraints)
+    answers: list[Answer] = []
+
+    def solve_one(given: Unsolved) -> Solved:
+        found = solve(given.constraints, given.multipliers, replace(given.settings, report=given.watch))
+        if found.steps == 0:
+            return Point.unsolved(given.weights, given.multipliers), "", ""
+        answers.append(found)
+        point = Point(found.weights[None], found.multipliers[None], np.zeros(1), np.array([found.steps]))
+        return point, method, why + next((each.why for each in answers if each.why), "")
+
+    candidate = from_frobenius(constraints, settings, solve_one, method, CACHED, alone=True)
     proved = Proved(
         norm,
         tuple(found.of_value for found in answers if found.of_value is not None),
         tuple(found.of_dual for found in answers if found.of_dual is not None),
     )
-    why += next((found.why for found in answers if found.why), "")
-    return Candidate(weights, multipliers, ray, steps, method, why, proved).with_axes_of(constraints)
+    return candidate._replace(norm=proved) if answers else candidate
 
 
 WHY = "the norm is a semidefinite program with rows of rank one"

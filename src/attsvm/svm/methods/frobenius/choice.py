@@ -53,7 +53,7 @@ def solve_frobenius(constraints: Constraints, settings: SolverSettings, method: 
     ray = np.zeros(len(found.done), bool)
     used, why = ROWS, "many problems: their active rows are found together"
     for k in np.flatnonzero(~found.done):
-        one = solve_one(flat[k], settings.of_problem(int(k), constraints.batch_shape), method is not None)
+        one = solve_one(flat[k], settings.of_problems(int(k)), method is not None)
         found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
         if not found.done.any():
             used, why = one.method, one.why

@@ -14,14 +14,15 @@ from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius
 from attsvm.svm.constraints.constraints import ALL_TOKENS, SMALL_NUMBERS, STORED_NUMBERS, Constraints, TokenValues
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector, dense_selection, factored_selection
-from attsvm.svm.loop import Point, Report, Stop, Watch
+from attsvm.svm.loop import Point, Report, Stop
 from attsvm.svm.methods.frobenius.choice import DENSE_NUMBERS, solve_frobenius
 from attsvm.svm.methods.frobenius.choice import METHODS as FROBENIUS_METHODS
+from attsvm.svm.methods.from_frobenius import Solved, Unsolved, from_frobenius
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton
 from attsvm.svm.methods.lp.problems import LpProblems, lp_norm
-from attsvm.svm.methods.registry import CACHED, Candidate, SolverSettings, chunks, solver, undecided
+from attsvm.svm.methods.registry import CACHED, Candidate, SolverSettings, solver
 from attsvm.svm.tolerances import FAILED, FINEST
 
 INTERIOR_POINT, NEWTON, LINEAR_PROGRAM = "interior-point", "newton", "linear-program"
@@ -42,9 +43,6 @@ def _methods(norm: Norm) -> tuple[str, ...]:
 def solve_lp(constraints: Constraints, norm: Norm, settings: SolverSettings, method: str | None = None) -> Candidate:
     """Least entrywise ‖W‖_p under the constraints.
 
-    Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
-    its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
-
     ``norm``: 1 ≤ p ≤ ∞. ``method``: "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞,
     "linear-program" for p = 1 and ∞, "interior-point" for every p but 2. None chooses: a linear program for one small
     problem with p = 1 or ∞; Newton's method for small problems of moderate p; in all other cases, and where these fail,
@@ -58,22 +56,9 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: SolverSettings, met
     assert isinstance(norm, Lp)
     if method == NEWTON and constraints.equality is not None:
         raise ProblemError("method: expected interior-point for sets of tokens, got 'newton'")
-    frobenius = solve_frobenius(constraints, SolverSettings())
-    flat = constraints.with_one_axis()
-    size = flat.batch_shape[0]
-    weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
-    multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
-    steps = np.zeros(size, dtype=int)
-    weights = _start(flat, weights, multipliers, settings.warm_start)
-    # nothing to do where there is no solution, or where 0 is one
-    to_solve = undecided(flat) & weights.any(axis=-1) & ~frobenius.ray.reshape(size)
-    used, why = method or INTERIOR_POINT, "the answer in the Frobenius norm is already optimal or infeasible"
-    task = _LpSolve(norm.p, settings, method, Watch(settings.report))
-    numbers = flat.most_rows * math.prod(flat.weights_shape)
-    for index in chunks(to_solve, numbers if numbers <= STORED_NUMBERS else CACHED):  # large ones one at a time
-        point, used, why = task.solve(flat[index], weights[index], multipliers[index])
-        weights[index], multipliers[index], steps[index] = point.weights, point.multipliers, point.steps
-    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
+    numbers = constraints.most_rows * math.prod(constraints.weights_shape)
+    numbers = numbers if numbers <= STORED_NUMBERS else CACHED  # large ones one at a time
+    return from_frobenius(constraints, settings, _LpSolve(norm.p, method).solve, method or INTERIOR_POINT, numbers)
 
 
 def _start(constraints: Constraints, weights: Vector, multipliers: TokenValues, warm: np.ndarray | None) -> Vector:
@@ -109,16 +94,15 @@ class _LpSolve(NamedTuple):
     """How problems are solved."""
 
     p: float
-    settings: SolverSettings
     forced: str | None
-    watch: Watch
 
-    def solve(self, constraints: Constraints, weights: Vector, multipliers: TokenValues) -> tuple[Point, str, str]:
-        """Solve some problems together; return the method and why, too. Multipliers are in the places of the rows."""
-        settings, watch = self.settings, self.watch
+    def solve(self, given: Unsolved) -> Solved:
+        """Solve some problems together. Multipliers are in the places of the rows."""
+        constraints, matrices, multipliers, settings, watch = given
+        weights = _start(constraints, matrices.reshape(len(matrices), -1), multipliers, settings.warm_start)
         numbers = constraints.most_rows * math.prod(constraints.weights_shape)
         if numbers > STORED_NUMBERS and self.forced in (None, INTERIOR_POINT):
-            point = self._grown(constraints, weights, multipliers)
+            point = self._grown(given, weights)
             if watch.stopped or point.gap[0] <= FAILED or numbers > DENSE_NUMBERS or settings.max_steps is not None:
                 return point, INTERIOR_POINT, "many rows: a growing set of them"
         # all rows, by one method after the other
@@ -156,23 +140,21 @@ class _LpSolve(NamedTuple):
             return [_Attempt(NEWTON, "small problems, moderate p", newton), *interior]
         return interior
 
-    def _grown(self, constraints: Constraints, weights: Float[np.ndarray, "1 D"], multipliers: TokenValues) -> Point:
+    def _grown(self, given: Unsolved, weights: Float[np.ndarray, "1 D"]) -> Point:
         """Solve one problem by the interior point on a growing set of rows, which are never stored densely."""
-        shape = constraints.weights_shape
+        shape = given.weights.shape
 
-        def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
-            rows, unit = factored_selection(some)
-            problems = LpProblems.of(rows, unit, self.p)
-            stop = Stop(tol) if limit is None else Stop(tol, limit)
-            point = interior_point(problems, weights, unit.gather(multipliers), stop, self.watch)
+        def solve(some: Unsolved) -> Point:
+            rows, unit = factored_selection(some.constraints)
+            problems, own = LpProblems.of(rows, unit, self.p), some.settings
+            stop = Stop(own.tol) if own.max_steps is None else Stop(own.tol, own.max_steps)
+            point = interior_point(problems, weights, unit.gather(given.multipliers), stop, given.watch)
             return point._replace(
-                weights=point.weights.reshape(1, *shape),
-                multipliers=unit.spread(point.multipliers, constraints.inequality.shape[1:]),
+                weights=point.weights.reshape(shape),
+                multipliers=unit.spread(point.multipliers, given.multipliers.shape[1:]),
             )
 
-        stopped, limit = lambda: self.watch.stopped, self.settings.max_steps
-        start = weights.reshape(1, *shape)
-        point, complete = growing_rows(constraints, start, multipliers, solve, FINEST, limit, stopped, spare=2)
+        point, complete = growing_rows(given._replace(weights=weights.reshape(shape)).set(tol=FINEST), solve, spare=2)
         return point._replace(weights=point.weights.reshape(1, -1), gap=point.gap if complete else np.array([np.inf]))
 
 

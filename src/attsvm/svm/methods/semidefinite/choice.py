@@ -7,21 +7,20 @@ point (``interior_point.py``) where that fails, as on nearly infeasible problems
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms import Norm, Nuclear, Spectral
-from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.rows import Block, ReducedRows, RowVector, reduced_rows
-from attsvm.svm.loop import Point, Stop, Watch
-from attsvm.svm.methods.frobenius.choice import solve_frobenius
+from attsvm.svm.loop import Point, Stop
+from attsvm.svm.methods.from_frobenius import Solved, Unsolved, from_frobenius
 from attsvm.svm.methods.generic.choice import EASY_STEPS, SPLITTING, solve_generic, solve_one
 from attsvm.svm.methods.growing import MOST_ROWS, growing_rows
 from attsvm.svm.methods.predictor_corrector import Values, raised
-from attsvm.svm.methods.registry import Candidate, SolverSettings, chunks, solver, undecided
+from attsvm.svm.methods.registry import Candidate, SolverSettings, solver, undecided
 from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
 from attsvm.svm.methods.semidefinite.face import solve_on_face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
@@ -69,38 +68,15 @@ def solve_semidefinite(
 ) -> Candidate:
     """Minimise N(W) under the constraints, many problems together, for a norm that is a semidefinite program.
 
-    The answer in the Frobenius norm shows which problems are infeasible, the size of the value, and which rows are
-    probably active. The weights lie in the span of the data.
+    The answer in the Frobenius norm shows the size of the value, and which rows are probably active. The weights lie in
+    the span of the data.
 
     ``cone``: the cone of the norm, given d_k. ``method``: "semidefinite" leaves out the splitting.
     """
-    flat = constraints.with_one_axis()
-    size = flat.batch_shape[0]
-    weights = np.zeros((size, *flat.weights_shape))
-    multipliers = np.zeros(flat.inequality.shape)
-    ray, steps = np.zeros(size, bool), np.zeros(size, int)
-    warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
-    task = _SemidefiniteSolve(norm, cone, settings, Watch(settings.report))
-    used, why = METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one"
-    for index in chunks(undecided(flat), flat.most_rows**2):
-        some = flat if len(index) == size else flat[index]
-        frobenius = _frobenius(some if constraints.batch_shape else constraints)
-        ray[index], multipliers[index] = frobenius.ray, frobenius.multipliers
-        # what is infeasible in one norm is in all: the Farkas multipliers are kept
-        left = ~frobenius.ray
-        if not left.any():
-            continue
-        some, index = some if left.all() else some[left], index[left]
-        begin = frobenius.weights[left], frobenius.multipliers[left]
-        own = task if warm is None else task._replace(settings=replace(settings, warm_start=warm[index]))
-        if len(left) > 1:
-            found = own.solve_rows(some, *begin)
-        elif method is None and _row_numbers(some) >= SPLIT_NUMBERS:
-            found, used, why = own.solve_large(some, *begin)
-        else:
-            found, used, why = own.solve_small(some, *begin)
-        weights[index], multipliers[index], steps[index] = found.weights, found.multipliers, found.steps
-    return Candidate(weights, multipliers, ray, steps, used, why).with_axes_of(constraints)
+    solve = _SemidefiniteSolve(norm, cone, method is not None).solve
+    # one problem takes another way in the Frobenius norm than many
+    alone = math.prod(constraints.batch_shape) == 1 or np.count_nonzero(undecided(constraints)) == 1
+    return from_frobenius(constraints, settings, solve, METHOD, constraints.most_rows**2, alone)
 
 
 def _row_numbers(constraints: Constraints) -> int:
@@ -111,66 +87,51 @@ def _row_numbers(constraints: Constraints) -> int:
     return int(rows * min(d_k, rows) * min(d_q, n * Q))
 
 
-def _frobenius(constraints: Constraints) -> Candidate:
-    """Return the answer in the Frobenius norm, with one batch axis; one problem takes another way than many."""
-    if math.prod(constraints.batch_shape) != 1:
-        return solve_frobenius(constraints, SolverSettings())
-    found = solve_frobenius(constraints[0] if constraints.batch_shape else constraints, SolverSettings())
-    return found._replace(
-        weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
-    )
-
-
 class _SemidefiniteSolve(NamedTuple):
     """How problems are solved, from their answers in the Frobenius norm."""
 
     norm: Norm
     cone: Callable[[int], Cone]
-    settings: SolverSettings
-    watch: Watch
+    forced: bool
 
-    def solve_large(
-        self, constraints: Constraints, weights: Weights, multipliers: TokenValues
-    ) -> tuple[Point, str, str]:
+    def solve(self, given: Unsolved) -> Solved:
+        """Solve some problems together, or one by its size."""
+        if len(given.weights) > 1:
+            return self.solve_rows(given), METHOD, self.why
+        large = not self.forced and _row_numbers(given.constraints) >= SPLIT_NUMBERS
+        return self.solve_large(given) if large else self.solve_small(given)
+
+    @property
+    def why(self) -> str:
+        return f"the {self.norm.name} norm is a semidefinite program with rows of rank one"
+
+    def solve_large(self, given: Unsolved) -> Solved:
         """Solve one problem by the splitting, then by the other methods if it is not enough."""
-        settings, watch = self.settings, self.watch
+        settings = given.settings
         # splitting, in a number of steps that is usually enough
         limit = EASY_STEPS if settings.max_steps is None else min(EASY_STEPS, settings.max_steps)
-        warm = None if settings.warm_start is None else settings.warm_start[0]
-        own = replace(settings, max_steps=limit, warm_start=warm, warm_multipliers=None)
-        found, _ = solve_one(constraints, self.norm, (SPLITTING,), own, watch, weights, multipliers)
+        found, _ = solve_one(given.set(max_steps=limit, warm_multipliers=None), self.norm, (SPLITTING,))
         steps = int(found.steps[0])
-        if found.gap[0] <= settings.tol or watch.stopped or steps == settings.max_steps:
+        if found.gap[0] <= settings.tol or given.watch.stopped or steps == settings.max_steps:
             return found, SPLITTING, f"a large problem: proximal steps of the {self.norm.name} norm"
         # the rest starts from its weights
         left = None if settings.max_steps is None else settings.max_steps - steps
-        own_task = self._replace(settings=replace(settings, warm_start=found.weights, max_steps=left))
-        found, method, why = own_task.solve_small(constraints, weights, multipliers)
+        found, method, why = self.solve_small(given.set(warm_start=found.weights, max_steps=left))
         return found._replace(steps=found.steps + steps), method, why
 
-    def solve_small(
-        self, constraints: Constraints, weights: Weights, multipliers: TokenValues
-    ) -> tuple[Point, str, str]:
+    def solve_small(self, given: Unsolved) -> Solved:
         """Solve one problem without the splitting, on a growing set of rows if there are many."""
-        settings, rows = self.settings, constraints.most_rows
-        why = f"the {self.norm.name} norm is a semidefinite program with rows of rank one"
+        rows = given.constraints.most_rows
         # the active rows of the Frobenius norm are a guess of those of this norm
-        few_active = rows > 3 * int(np.count_nonzero(multipliers))
+        few_active = rows > 3 * int(np.count_nonzero(given.multipliers))
         if not (rows > MOST_ROWS or (rows > MANY_ROWS and few_active)):
-            return self.solve_rows(constraints, weights, multipliers), METHOD, why
+            return self.solve_rows(given), METHOD, self.why
+        return growing_rows(given, self.solve_rows).point, METHOD, f"{self.why}, here on a growing set of them"
 
-        def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
-            own = replace(settings, tol=tol, max_steps=limit)
-            own = own if before is None else replace(own, warm_start=before.weights)
-            return self._replace(settings=own).solve_rows(some, weights, multipliers)
-
-        stopped, limit = lambda: self.watch.stopped, settings.max_steps
-        grown = growing_rows(constraints, weights, multipliers, solve, settings.tol, limit, stopped)
-        return grown.point, METHOD, f"{why}, here on a growing set of them"
-
-    def solve_rows(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Point:
+    def solve_rows(self, given: Unsolved) -> Point:
         """Solve some problems together, with all rows: first on their faces, then by the interior point."""
-        norm, _, settings, watch = self
+        constraints, weights, multipliers, settings, watch = given
+        norm = self.norm
         reduced = reduced_rows(constraints)
         known, own_multipliers = reduced.contract(weights), reduced.unit.gather(multipliers)
         # the better one of the Frobenius answer and the warm start, scaled to a margin of 1, is feasible
