@@ -93,7 +93,6 @@ def _resized(key, value, divisor):
 # what a type needs besides
 PICTURES = {"vocabulary_map": {"<image>": 5}}
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
-EFFICIENT = {"width_coefficient": 0.25, "depth_coefficient": 0.1}
 NO_ROTATION = {"index_kpool": 2, "num_key_value_heads": 4, "qk_rope_head_dim": 0}
 INDEXED = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 8}
 INDEXED |= {"indexer_compress_ratio": 4}
@@ -103,7 +102,6 @@ TIMES = {"prediction_length": 4, "context_length": 8}
 SIDES = {"head_dim": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "num_key_value_heads": 4}
 SLIDING = SIDES | {"per_layer_config": {1: SIDES | {"num_attention_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16}}}
 SPECIAL = {
-    "align": {"vision_config": EFFICIENT},
     "autoformer": TIMES,
     "bailing_hybrid": {"n_group": 1, "num_expert_group": 1, "topk_group": 1},
     "bamba": {"attn_layer_indices": [1]},
@@ -122,7 +120,7 @@ SPECIAL = {
     "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1},
     "dots3_note": {"text_config": SLIDING},
     "dots3_note_text": SLIDING,
-    "efficientnet": EFFICIENT,
+    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320},
     "emu3": PICTURES,
     "esm": {"vocab_size": VOCABULARY, "position_embedding_type": "absolute", "pad_token_id": 1},
     "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"]},
