@@ -93,7 +93,6 @@ def _resized(key, value, divisor):
 # what a type needs besides
 PICTURES = {"vocabulary_map": {"<image>": 5}}
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
-EFFICIENT = {"width_coefficient": 0.25, "depth_coefficient": 0.1}
 NO_ROTATION = {"index_kpool": 2, "num_key_value_heads": 4, "qk_rope_head_dim": 0}
 INDEXED = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 8}
 INDEXED |= {"indexer_compress_ratio": 4}
@@ -103,7 +102,6 @@ TIMES = {"prediction_length": 4, "context_length": 8}
 SIDES = {"head_dim": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "num_key_value_heads": 4}
 SLIDING = SIDES | {"per_layer_config": {1: SIDES | {"num_attention_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16}}}
 SPECIAL = {
-    "align": {"vision_config": EFFICIENT},
     "autoformer": TIMES,
     "bailing_hybrid": {"n_group": 1, "num_expert_group": 1, "topk_group": 1},
     "bamba": {"attn_layer_indices": [1]},
@@ -115,14 +113,13 @@ SPECIAL = {
     "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 100.0}},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 4},
     "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 2}},
-    "depth_pro": {"patch_size": 32},
     "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 48}},
     "dory": {"num_hidden_layers": 6, "n_input_layers": 2, "n_recurrent_layers": 2, "n_output_layers": 2}
     | {"layer_types": ["sliding_attention", "mlp", "full_attention", "mlp", "full_attention", "mlp"]},
     "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1},
     "dots3_note": {"text_config": SLIDING},
     "dots3_note_text": SLIDING,
-    "efficientnet": EFFICIENT,
+    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320},
     "emu3": PICTURES,
     "esm": {"vocab_size": VOCABULARY, "position_embedding_type": "absolute", "pad_token_id": 1},
     "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"]},
@@ -134,6 +131,7 @@ SPECIAL = {
     "instructblip": PLACE,
     "instructblipvideo": PLACE,
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "janus": {"vq_config": {"base_channels": 32}},
     "kosmos-2": {"latent_query_num": 7},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": {"head_dim": 32},
@@ -142,10 +140,12 @@ SPECIAL = {
     "molmo2": {"adapter_config": {"vision_feature_layer": [1, 0]}},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "nemotron_h": HYBRID,
-    "qwen3_asr_encoder": {"n_window": 30},
+    "qwen2_5_omni_thinker": {"vision_start_token_id": 7},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 7},
     "qwen4_exp": {"text_config": INDEXED},
     "qwen4_exp_text": INDEXED,
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "time_series_transformer": TIMES,
     "xmod": {"default_language": "en_XX"},
     "zamba2": {"layers_block_type": ["linear_attention", "hybrid"], "hybrid_layer_ids": [1]}
     | {"attention_hidden_size": 128, "attention_head_dim": 32},
@@ -224,7 +224,7 @@ def tensors(name, config):
             "past_values": [normal(2, times), normal(2, 32), normal(2, 32, 1)],
             "past_time_features": [normal(2, times, more)],
             "past_observed_mask": [torch.ones(2, times)],
-        }[name]
+        }.get(name, [])
     if name.endswith("_mask") or name == "pixel_position_ids":
         masks = [torch.ones(2, length, dtype=torch.long) for length in (16, 60, 7)]
         return [*masks, masks[1].bool(), torch.arange(16)[:, None].expand(2, 16, 2) % 4, torch.ones(2, 7, 1)]
@@ -245,9 +245,10 @@ def tensors(name, config):
             return [torch.tensor([[4, 4]]), torch.tensor([[4, 4], [4, 4]])]
         case "bbox":
             return [torch.tensor([10, 20, 30, 40]).expand(3, 7, 4), torch.rand(3, 7, 4, generator=generator)]
-        case "input_values":
+        case "input_values" | "decoder_input_values":
             lengths = 64, number(config, "max_length", default=64)
-            return [normal(2, 1920), normal(2, 1, 1920), *(normal(2, length, mel) for length in lengths)]
+            whole = [normal(2, 1920), normal(2, 1, 1920), normal(2, 7, width)]
+            return [*whole, *(normal(2, length, mel) for length in lengths)]
         case "input_features" | "audio_mel":
             shapes = [(mel, 60), (60, mel), (80, 160), (160, 80), (128, 64), (1, 64, mel), (60, 7 * mel), (1, 1024, 64)]
             return [normal(2, *shape) for shape in shapes]
@@ -271,7 +272,7 @@ def tensors(name, config):
 EXTRAS = (
     "input_ids pixel_values input_features_mask bbox input_values input_features grid_thw image_attention_mask"
     " visual_feats visual_pos encoder_hidden_states target_sizes image_embeds_position_mask states actions rewards"
-    " returns_to_go timesteps"
+    " returns_to_go timesteps pixel_attention_mask spatial_shapes decoder_input_values"
 )
 
 

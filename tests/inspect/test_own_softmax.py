@@ -251,6 +251,8 @@ class OwnAttention(nn.Module):
                 logits = logits.cos()
             case "gated":
                 logits = logits + x[:, None, :, :1] * torch.arange(T)
+            case "queries by their logits":  # as ProbSparse attention of Informer
+                logits = q[:, :, logits.amax((0, 1, 3)).argsort()] @ k.transpose(-2, -1)
             case "two":
                 v = v + logits.sin().softmax(-1) @ v
         return (logits.softmax(dim=-1) @ v)[:, 0]
@@ -267,7 +269,7 @@ def test_attention_of_your_own_is_read_or_refused():
     assert plain.available() == (ON_TOKENS, True, True, False)
     assert gated.biased
     assert not gated.available().keys
-    for kind in ("cosine of logits", "two"):
+    for kind in ("cosine of logits", "queries by their logits", "two"):
         with pytest.raises(attsvm.ProblemError, match=r"computes a softmax that is not of logits|got 2$"):
             attsvm.inspect.inspect(spread_out(nn.Sequential(OwnAttention(kind))), x, margins=False)
     assert not [name for name in vars(x) if "attsvm" in name]

@@ -162,13 +162,11 @@ def reading(
             with contextlib.suppress(Exception):  # a layer that cannot be read tells nothing
                 layer.watch(ran(), padding)
 
-        if isinstance(layer.family, Unread):  # a model may run its parts without calling the module itself
-            parts = [one for one in layer.module.modules() if next(one.parameters(recurse=False), None) is not None]
-            running = [one.register_forward_hook(lambda *_: have_run.add(layer.name)) for one in parts]
-        else:
-            running = []
+        # a model may run the parts of attention that is not read without calling the module itself
+        parts = layer.module.modules() if isinstance(layer.family, Unread) else ()
+        with_weights = [one for one in parts if next(one.parameters(recurse=False), None) is not None]
         return [
-            *running,
+            *(one.register_forward_hook(lambda *_: have_run.add(layer.name)) for one in with_weights),
             layer.module.register_forward_pre_hook(before, with_kwargs=True),
             # before the hook of FSDP, which takes the weights away
             layer.module.register_forward_hook(after, with_kwargs=True, prepend=True),

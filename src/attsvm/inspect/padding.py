@@ -28,8 +28,8 @@ class Padding:
         """The places of a call.
 
         ``given``: the mask that the module received. The call may exclude more, as sparse attention does: a token that
-        no query selects is no padding. ``shares_tokens``: whether queries and keys
-        are made from the same tokens; keys of a cache may be before them, and compressed keys behind.
+        no query selects is no padding. ``shares_tokens``: whether queries and keys are made from the same tokens; keys
+        of a cache may be before them, and compressed keys behind.
         """
         b, Q, T = len(call.query), call.query.shape[-2], call.key.shape[-2]
         if shares_tokens and T >= Q:

@@ -16,6 +16,10 @@ from attsvm.inspect.families.call import LOWEST, MARK, AttentionCall, joined_mas
 TOKENS = "of tokens"
 """Mark of what depends on the tokens in some other way than :class:`Logits` and :class:`Probabilities`."""
 
+CHOSEN = "chosen by tokens"
+"""Mark of what is picked from such a tensor by places that depend on the tokens: its rows are at places not known."""
+
+PICKS = {"__getitem__", "gather", "index_select", "take_along_dim"}
 SAME = {"float", "double", "half", "bfloat16", "to", "type", "type_as", "contiguous", "clone", "detach"}
 RESHAPED = {"view", "reshape", "unflatten", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_", "sub", "__sub__", "__isub__", "sub_"}
@@ -112,11 +116,14 @@ class LogitTrace:
         output = function(*args, **kwargs)
         if not depends:
             return output
-        name, mark = getattr(function, "__name__", ""), TOKENS
+        name = getattr(function, "__name__", "")
+        picks = name in PICKS and any(hasattr(one, MARK) for one in _tensors((args[1:], kwargs)))
+        chosen = picks or any(getattr(one, MARK, None) is CHOSEN for one in _tensors((args, kwargs)))
+        mark: Any = CHOSEN if chosen else TOKENS
         if self.calls is not None:
             with contextlib.suppress(Exception):  # an unusual call; the model goes on
-                mark = self._mark(name, args, kwargs, output) or TOKENS
-        if name == "softmax" and mark is TOKENS and self.calls is not None:
+                mark = self._mark(name, args, kwargs, output) or mark
+        if name == "softmax" and not isinstance(mark, Probabilities) and self.calls is not None:
             what = "that is not of logits which are scaled products of queries and keys and what is added to them"
             self.calls.append(ProblemError(f"model: {self.name} computes a softmax {what}"))
         for one in tensors_in((args[0] if name == "__setitem__" else output,)):
