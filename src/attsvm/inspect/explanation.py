@@ -336,7 +336,7 @@ def explained(
     captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
-    follows = pattern_of(pattern, captured, source.tokens)
+    follows = pattern_of(pattern, captured, source.tokens_of(captured))
     of_queries, of_keys = explainable(source, layer, captured)
     if origins and of_queries is not of_keys:
         raise ProblemError(f"origins: expected a layer of self-attention, got {captured.name}")
