@@ -83,7 +83,7 @@ class SavedModel:
         target: Path | None = None,
         checkpoint_folder: Path | None = None,
         held_out: Path | None = None,
-        **as_text: bool,
+        **as_text: Any,
     ) -> Self:
         """Load a model from a folder or by its name on the hub, and read its text, pictures or sounds.
 

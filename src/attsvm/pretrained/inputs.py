@@ -72,7 +72,7 @@ def read_input(
     *,
     sounds: Path | None = None,
     targets: list[str] | None = None,
-    **options: bool,
+    **options: Any,
 ) -> Input:
     """The pictures or sounds of a folder, some texts, or texts with their pictures, as the input of a model.
 
@@ -167,10 +167,8 @@ def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> I
             if start is not None and bool((labels[:, 0] == start).all()):  # as that of Whisper, which is put in front
                 labels, mask = labels[:, 1:], mask[:, 1:]
             ids = _shifted(model, labels)
-        if given.batch and ids.shape[1] == len(given.tokens[0]):
-            ids, mask = (
-                torch.nn.functional.pad(one, (0, 1), value=fill) for one, fill in ((ids, ids[0, -1]), (mask, 0))
-            )
+        if ids.shape[1] == len(given.tokens[0]):  # one more place of padding
+            ids, mask = torch.cat([ids, ids[:, -1:]], dim=1), torch.cat([mask, 0 * mask[:, -1:]], dim=1)
         symbols = [[token or "(unused)" for token in tokenizer.convert_ids_to_tokens(row)] for row in ids.tolist()]
         names = [token_names(tokenizer, row) for row in symbols]
     batch = given.batch | {"decoder_input_ids": ids, "decoder_attention_mask": mask}

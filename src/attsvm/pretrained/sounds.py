@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 
 from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
@@ -25,9 +26,10 @@ def read_sounds(name: str, folder: str | Path, model: Any) -> "tuple[dict[str, T
     paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() == ".wav")
     if not paths:
         raise ProblemError(f"{folder}: no sounds (.wav)")
-    config, kind = model.config, getattr(model, "main_input_name", "")
-    frames, strides = getattr(config, "max_source_positions", None), getattr(config, "conv_stride", None)
-    if (kind, frames is None) != ("input_features", False) and (kind, strides is None) != ("input_values", False):
+    kind = getattr(model, "main_input_name", "")
+    sizes = {"input_features": "max_source_positions", "input_values": "conv_stride"}
+    size: Any = getattr(model.config, sizes.get(kind, ""), None)  # tokens of Whisper; strides of Wav2Vec2
+    if size is None:
         raise ProblemError(f"{name}: expected a model of sounds, as Whisper or Wav2Vec2, got {type(model).__name__}")
     extractor = load_pretrained("AutoFeatureExtractor", name, "the feature extractor")
     rate = extractor.sampling_rate
@@ -44,22 +46,19 @@ def read_sounds(name: str, folder: str | Path, model: Any) -> "tuple[dict[str, T
     with quiet_transformers(), reading(name, "the feature extractor cannot be used"):
         batch = dict(extractor(sounds, sampling_rate=rate, return_tensors="pt", **options))
     if kind == "input_features":
-        count = frames
-        step = batch[kind].shape[-1] / frames * extractor.hop_length / rate
+        count = size
+        step = batch[kind].shape[-1] / size * extractor.hop_length / rate
     else:
         count = int(model._get_feat_extract_output_lengths(max(lengths)))
-        step = prod(strides) / rate
+        step = prod(size) / rate
     names = [f"{step * k:.2f}-{step * (k + 1):.2f} s" for k in range(count)]
     return batch, [names] * len(sounds)
 
 
 def _read(path: Path, rate: int) -> np.ndarray:
     """The samples of a file between −1 and 1, at a rate."""
-    from scipy.io import wavfile
-    from scipy.signal import resample_poly
-
     with reading(path, "not a readable sound"):
-        own, samples = wavfile.read(regular_file(path))
+        own, samples = scipy.io.wavfile.read(regular_file(path))
         if samples.dtype == np.uint8:
             samples = (samples - 128.0) / 128
         elif samples.dtype.kind == "i":
@@ -68,5 +67,5 @@ def _read(path: Path, rate: int) -> np.ndarray:
         if not len(mono) or not np.isfinite(mono).all():
             raise ValueError("expected finite samples")
         common = gcd(rate, own)
-        found: np.ndarray = resample_poly(mono, rate // common, own // common).astype(np.float32)
+        found: np.ndarray = scipy.signal.resample_poly(mono, rate // common, own // common).astype(np.float32)
     return found
