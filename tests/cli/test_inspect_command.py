@@ -440,6 +440,98 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert f"2 {layer.replace('.0.', '.*.').replace('.1.', '.*.')}." in page, "the text below a figure"
 
 
+@pytest.mark.parametrize("kind", ["T5", "Bart"])
+def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
+    """Of as many tokens as the encoder's, moved by one place, against the attention of the model itself."""
+    sizes = {"d_model": 16, "decoder_start_token_id": 3, "pad_token_id": 0}
+    layers = {f"{side}_{what}": size for side in ("encoder", "decoder")
+              for what, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    of_kind = {"d_kv": 8, "d_ff": 16, "num_heads": 2, "num_layers": 1} if kind == "T5" else layers | {"init_std": 0.5}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=60, **sizes, **of_kind)
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    name, tokenizer = f"target_{kind}", transformers.AutoTokenizer.from_pretrained(home / "bert")
+    for one in (model, tokenizer):
+        one.save_pretrained(home / name)
+    (home / "target.txt").write_text("a dog ran\n\nthe cat sat on the road and then ran\nhome\n")
+    arguments = ("--text", "text.txt", "--target", "target.txt", "--no-twin", "--no-margins")
+    status, out, err = run(name, *arguments, "--view", "2.1", "--sentence", "2", "--json", "--out", name + "_page")
+    assert status == 0, err
+    result = json.loads(out)
+    check_result(result)
+    assert result["source"]["target"] == "target.txt"
+    source = tokenizer([line for line in TEXT.splitlines() if line], padding=True, return_tensors="pt")
+    targets = ["a dog ran", "the cat sat on the road and then ran", "home"]
+    rows = [[3, *tokenizer(one)["input_ids"][:-1]] for one in targets]  # [SEP] is where the decoder of both begins
+    assert [group["queries"] for group in result["groups"]] == [
+        int(source["attention_mask"].sum()), *[sum(map(len, rows))] * 2,
+    ]  # fmt: skip
+    model.set_attn_implementation("eager")
+    for i, row in enumerate(rows):
+        there = source["attention_mask"][i].bool()
+        with torch.no_grad():
+            run_alone = model(source["input_ids"][i : i + 1, there], decoder_input_ids=torch.tensor([row]),
+                              output_attentions=True)  # fmt: skip
+        for layer, attention in enumerate((*run_alone.decoder_attentions, *run_alone.cross_attentions), 1):
+            ours = result["selected"][f"{layer}.1"][i][: len(row)]
+            assert ours == attention[0, 1].argmax(-1).tolist()
+            assert set(result["selected"][f"{layer}.1"][i][len(row) :]) <= {-1}
+    page = re.sub("<[^>]+>", " ", (home / f"{name}_page" / "index.html").read_text())
+    table = page[page.index("support tokens") if "support tokens" in page else 0 :]
+    asked = tokenizer.convert_ids_to_tokens(rows[1])
+    assert re.search(r"query\s+selects\s+probability\s+" + re.escape(asked[0]) + r"\s", table)
+
+
+def test_sounds_of_whisper(run, home):
+    """Stereo at another rate, a decoder that begins as the model does, and times as the names of tokens."""
+    from scipy.io import wavfile
+
+    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    layers = {f"{side}_{what}": size for side in ("encoder", "decoder")
+              for what, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    config = transformers.WhisperConfig(
+        vocab_size=60, d_model=16, num_mel_bins=4, max_source_positions=10, init_std=0.5, **layers, **special
+    )
+    model = transformers.WhisperModel(config).eval()
+    extractor = transformers.WhisperFeatureExtractor(4, sampling_rate=1000, hop_length=50, chunk_length=1, n_fft=400)
+    for one in (model, extractor, transformers.AutoTokenizer.from_pretrained(home / "bert")):
+        one.save_pretrained(home / "whisper")
+    folder = home / "sounds"
+    folder.mkdir()
+    wave = 0.5 * np.sin(np.arange(900) * 0.1)
+    wavfile.write(folder / "one.wav", 1000, wave.astype(np.float32))
+    twice = np.repeat((wave * 2**15).astype(np.int16), 2)
+    wavfile.write(folder / "two.wav", 2000, np.stack([twice, twice], axis=1))
+    (home / "said.txt").write_text("a dog ran\nthe cat\n")
+    options = ("--sounds", "sounds", "--no-twin", "--no-margins")
+    status, out, err = run("whisper", *options, "--target", "said.txt", "--view", "2.1", "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    check_result(result)
+    assert [group["tokens"] for group in result["groups"]] == [20, 7, 20]
+    model.set_attn_implementation("eager")
+    features = extractor([wave], sampling_rate=1000, return_tensors="pt")["input_features"]
+    tokens = torch.tensor([[2, 5, 7, 9]])  # [CLS] is where the decoder begins, and is not there twice
+    with torch.no_grad():
+        own = model(features.float(), decoder_input_ids=tokens, output_attentions=True)
+    assert result["selected"]["2.1"][0] == own.cross_attentions[0][0, 1].argmax(-1).tolist()
+    assert result["selected"]["0.0"][0] == own.encoder_attentions[0][0, 0].argmax(-1).tolist()
+    selected = int(own.cross_attentions[0][0, 1, 1].argmax())
+    status, out, err = run("whisper", *options, "--view", "2.1")
+    assert status == 0, err
+    assert re.search(r"\[CLS\] +\d\.\d0-\d\.\d0 s ", out)
+    status, out, err = run("whisper", *options, "--target", "said.txt", "--view", "2.1")
+    assert re.search(rf" a +0\.{selected}0-{(selected + 1) / 10:.2f} s ", out)
+    for samples, rate, words in ((np.zeros(1200, np.int16), 1000, "expected at most 1 s for whisper, got 1.2 s"),
+                                 (None, 0, "not a readable sound")):  # fmt: skip
+        if samples is None:
+            (folder / "two.wav").write_bytes(b"RIFF")
+        else:
+            wavfile.write(folder / "two.wav", rate, samples)
+        status, _, err = run("whisper", *options)
+        assert status == 2
+        assert f"sounds/two.wav: {words}" in err
+
+
 def test_pictures_sampled_queries_and_a_head_of_vit(run):
     status, out, err = run(
         "vit", "--images", "pictures", "--queries", 4, "--no-twin", "--head", "0.0", "--no-margins", "--json"
@@ -479,6 +571,16 @@ def test_a_family_by_name_or_import_path(run, home):
 
 
 REFUSED = {
+    "target of an encoder": (
+        ["bert", "--text", "text.txt", "--target", "text.txt"],
+        "--target: expected a model with an encoder and a decoder, got BertModel",
+    ),
+    "target alone": (["vit", "--images", "pictures", "--target", "text.txt"], "--target: expected --text or --sounds"),
+    "sounds and text": (["bert", "--text", "text.txt", "--sounds", "pictures"], "--sounds: expected no --text"),
+    "sounds of a model of texts": (
+        ["bert", "--sounds", "steps"],
+        "steps: no sounds (.wav)",
+    ),
     "no text": (["bert"], "--text, --images: expected at least one of them, got none"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),

@@ -119,7 +119,7 @@ def test_what_is_known_of_it(case):
     if known.reasons:
         explanation = found.explain(1, [0])
         assert explanation.error < 1e-4
-        assert {"head 0.0", "head 0.3", "MLP 0"} <= {one for of_group in explanation.groups.values() for one in of_group}
+        assert {"head 0.0", "head 0.3", "MLP 0"} <= {*explanation.splits[0].origins}
         assert (explanation.terms().biases != 0) == (biases is not None)
     else:
         with pytest.raises(attsvm.ProblemError, match="its residual stream is not known behind its function"):
@@ -160,6 +160,8 @@ def test_heads_of_wavlm_have_the_mean_that_it_returns():
     assert found.biased
     assert found.rebuilt_error.max() < 1e-5
     assert not found.available().keys
+    origins = ["constant", "position", "embedding", "attention 0", "MLP 0", "biases of positions and tokens"]
+    assert [*found.explain(1, 2).groups] == origins
     for index, mean in enumerate(theirs):
         ours = np.mean([found.source.captured(index).probabilities(head) for head in range(4)], axis=0)
         assert np.abs(ours - mean[:, 0].numpy()).max() < 1e-5
@@ -266,7 +268,7 @@ def test_attention_of_your_own_is_read_or_refused():
     )
     assert all(one.rebuilt_error.max() < 1e-5 for one in (plain, causal, gated))
     assert (causal.selected <= np.arange(5)).all()
-    assert plain.available() == (ON_TOKENS, True, True, False)
+    assert plain.available() == (ON_TOKENS, True, True, True)
     assert gated.biased
     assert not gated.available().keys
     for kind in ("cosine of logits", "queries by their logits", "two"):

@@ -17,7 +17,9 @@ from attsvm.cli.inspection_options import (
     Margins,
     Pairs,
     Queries,
+    Sounds,
     SpecialTokens,
+    Target,
     TextFile,
     head_place,
     inspect_arguments,
@@ -29,7 +31,8 @@ from attsvm.errors import ProblemError
 
 HELP = """
 MODEL is a folder with a Hugging Face model or an adapter of PEFT, or its name on the hub. The text has one sequence per
-line; ViT takes a folder of pictures instead, and a model of both takes both. Layers that the input does not run, such
+line; ViT takes a folder of pictures instead, Whisper one of sounds, and a model of texts and pictures takes both. The
+decoder of T5 or BART reads the same text, or that of `--target`. Layers that the input does not run, such
 as those of pictures if there is only text, are left out and named.
 
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
@@ -51,6 +54,10 @@ Examples:
     attsvm inspect ./vit --images pictures --queries 500 --json > result.json
 
     attsvm inspect ./llava --text questions.txt --images pictures --out demo/llava
+
+    attsvm inspect ./t5 --text english.txt --target german.txt --out demo/t5
+
+    attsvm inspect ./whisper --sounds recordings --target transcripts.txt --queries 500 --no-margins
 
     attsvm inspect ./final --text sentences.txt --checkpoints runs --out demo/training
 
@@ -81,6 +88,8 @@ def inspect(
     chat: Chat = False,
     pairs: Pairs = False,
     images: Images = None,
+    sounds: Sounds = None,
+    target: Target = None,
     family: Family = None,
     head: Annotated[
         list[str] | None,
@@ -139,19 +148,33 @@ def inspect(
         seed=seed,
         family=family,
         device=device,
+        sounds=sounds,
     )
+    if sounds is not None and (text is not None or images is not None):
+        raise ProblemError("--sounds: expected no --text and no --images, got both")
+    if target is not None and ((text is None and sounds is None) or images is not None or held_out is not None):
+        raise ProblemError("--target: expected --text or --sounds, without --images and --held-out")
     as_text = text_options(text, images, special_tokens=special_tokens, chat=chat, pairs=pairs)
     heads = arguments["heads"]
     place = head_place("--view", view) if view is not None else heads[0] if heads else None
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
-    with result_folder(out, force, (model, text, images, checkpoints, held_out)) as write:
+    given = {"text": text, "images": images, "sounds": sounds, "target": target}
+    with result_folder(out, force, (model, *given.values(), checkpoints, held_out)) as write:
         from attsvm.inspect import SavedModel
         from attsvm.pages import InspectionPages
 
         saved = SavedModel.load(
-            model, text, images, family, checkpoint_folder=checkpoints, held_out=held_out, **as_text
+            model,
+            text,
+            images,
+            family,
+            sounds=sounds,
+            target=target,
+            checkpoint_folder=checkpoints,
+            held_out=held_out,
+            **as_text,
         )
         if not 1 <= sentence <= len(saved.given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(saved.given.tokens)}, got {sentence}")
@@ -163,7 +186,7 @@ def inspect(
             start=start,
             # without margins, a page before the others are inspected would only delay them
             waits=not margins and bool(with_twin or checkpoints),
-            source={"model": model, "text": text and str(text), "images": images and str(images)},
+            source={"model": model} | {one: path and str(path) for one, path in given.items()},
             command=command_line(),
             threads=threads,
         )

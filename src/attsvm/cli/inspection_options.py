@@ -31,6 +31,16 @@ Images = Annotated[
         " names.",
     ),
 ]
+Sounds = Annotated[Path | None, typer.Option("--sounds", metavar="DIR", help="Sounds as .wav files, for Whisper.")]
+Target = Annotated[
+    Path | None,
+    typer.Option(
+        "--target",
+        metavar="FILE",
+        help="Text of the decoder, one line for each sequence.  [default: the same text; with --sounds the tokens with"
+        " which a generation begins]",
+    ),
+]
 Family = Annotated[
     str | None,
     typer.Option(
@@ -95,12 +105,13 @@ def inspect_arguments(
     seed: int,
     family: str | None,
     device: str | None,
+    sounds: Path | None = None,
 ) -> dict[str, Any]:
     """Check the options, and return the arguments of :func:`attsvm.inspect.inspect`.
 
     Raises ProblemError if one of them is not valid, or a package is not installed that the models need.
     """
-    if text is None and images is None:
+    if text is None and images is None and sounds is None:
         raise ProblemError("--text, --images: expected at least one of them, got none")
     heads = [head_place("--head", one) for one in head] if head else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)

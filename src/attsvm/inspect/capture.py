@@ -280,10 +280,18 @@ class ModelAndBatch:
     def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
         """The table of embeddings of the tokens, if the model is known to have one of this width."""
         ask: Any = getattr(self.model, "get_input_embeddings", lambda: None)
-        table = ask()
+        try:
+            table = ask()
+        except NotImplementedError:  # a model of sounds
+            return None
         if not isinstance(table, nn.Embedding) or table.embedding_dim != size:
             return None
         return as_array(table.weight)
+
+    def tokens_of(self, layer: Layer) -> Int[np.ndarray, "n T"] | None:
+        """Which token of the vocabulary each is that a layer of self-attention sees, if it is known."""
+        known = self.tokens is not None and self.tokens.shape == layer.tokens.shape[:2] and layer.is_self
+        return self.tokens if known else None
 
     def captured(self, layer: int, *heads: int) -> Layer:
         """What enters a layer, at the inspected queries.

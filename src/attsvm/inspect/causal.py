@@ -124,7 +124,9 @@ class Running:
         """
         layer, targets = _decided(source, index, heads, pattern)
         if layer.given is not None:
-            raise ProblemError(f"model: {layer.name} has norms of queries and keys, which a test does not compute again")
+            raise ProblemError(
+                f"model: {layer.name} has norms of queries and keys, which a test does not compute again"
+            )
         running = cls(heads, residual_stream(source.model, source.batch, source.layers, index), layer, targets)
         score = running.scored(None, None)
         nothing, generator = frozenset[str](), np.random.default_rng(seed)
@@ -197,7 +199,7 @@ def _decided(
 ) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
     """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
     captured = source.captured(layer, *heads)
-    follows = pattern_of(pattern, captured, source.tokens)
+    follows = pattern_of(pattern, captured, source.tokens_of(captured))
     decided = []
     for head in heads:
         keys, queries = captured.projected(head, captured.tokens, captured.queries)

@@ -76,12 +76,13 @@ class Explanation:
     Attributes
     ----------
     layer : int
+        In cross-attention the origins of the queries are those of the decoder, and of the keys those of the encoder.
     heads : tuple of int
     splits : list of LogitSplit
         One for each head.
     groups : dict of str to list of str
-        Origins by group; the first is "constant". Earlier heads of one named set, such as "previous token heads", are
-        one group; every other origin is its own.
+        Origins by group; the first is "constant", the last that of biases of positions if there are any. Earlier heads
+        of one named set, such as "previous token heads", are one group; every other origin is its own.
     pattern : str or None
         The pattern of the decisions, such as "induction"; see :meth:`attsvm.inspect.Inspection.explain`.
     source : Source
@@ -97,7 +98,8 @@ class Explanation:
     -----
     The layer reads a sum of parts through its norm. At its actual scale the norm is linear, so that queries and keys
     are sums of one vector for each origin, and a logit is the sum over pairs of origins. Norms of the stream itself, as
-    in BERT, are linear at their actual scale, too. The parts add up to the logits exactly. The scale of a norm depends
+    in BERT, and of queries and keys are linear at their actual scale, too, and so are rotary positions. The parts add
+    up to the logits exactly. The scale of a norm depends
     on all origins; :meth:`test` therefore computes it again.
 
     An origin can add nearly the same vector to every query, as the mean of the positions. Such constants say nothing
@@ -282,8 +284,9 @@ class Explanation:
         Raises
         ------
         ProblemError
-            If there are no such groups, the explanation has origins that were given by vectors, or resampling
-            everything lowers the score by less than 5 %, as for heads that attend evenly, or by rotary positions alone.
+            If there are no such groups, the explanation has origins that were given by vectors, the layer is one of
+            cross-attention or has norms of queries and keys, or resampling everything lowers the score by less than 5
+            %, as for heads that attend evenly, or by rotary positions alone.
 
         Examples
         --------
@@ -336,7 +339,7 @@ def explained(
     captured = source.captured(layer, *chosen)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
-    follows = pattern_of(pattern, captured, source.tokens)
+    follows = pattern_of(pattern, captured, source.tokens_of(captured))
     of_queries, of_keys = explainable(source, layer, captured)
     if origins and of_queries is not of_keys:
         raise ProblemError(f"origins: expected a layer of self-attention, got {captured.name}")

@@ -78,18 +78,22 @@ class HeadGrid:
     grids: list[LayerGrid]
 
     @classmethod
-    def of(cls, inspection: Any, sequence: int, tokens: Names | None, more: int = 0) -> "HeadGrid":
+    def of(
+        cls, inspection: Any, sequence: int, tokens: Names | None, more: int = 0, decoder: Names | None = None
+    ) -> "HeadGrid":
         """Compute the attention of every head again.
 
         ``more``: the number of pairs of a query and a token, over all heads, up to which there are further sequences.
+        ``decoder``: names of the tokens of the decoder, if it reads a text of its own, of another length.
 
         Raises ProblemError if there are too many pairs for one sequence, or ``tokens`` fit no layer.
         """
         source: ModelAndBatch = inspection.source
         heads, tower = inspection.heads, _tower(source)
         two_texts = source.tokens is None and isinstance(source.batch, Mapping) and "input_ids" in source.batch
-        if tokens is not None and two_texts:
+        if tokens is not None and decoder is None and two_texts:
             raise ProblemError("tokens: expected an encoder and a decoder that read the same text, got two texts")
+        texts = [names for names in (tokens, decoder) if names is not None]
         kind_of = {layer: kind for kind, layers in layer_kinds(inspection.layer_names).items() for layer in layers}
         grids: dict[tuple[Any, ...], LayerGrid] = {}
         for index, layer in source.layers_at(sorted({head.layer for head in heads})):
@@ -98,7 +102,7 @@ class HeadGrid:
             if key not in grids:
                 n = len(layer.allowed)
                 order = sorted(range(n), key=lambda k: k != min(sequence, n - 1))
-                seen = [_seen(layer, k, tokens, tower) for k in order]
+                seen = [_seen(layer, k, texts, tower) for k in order]
                 pairs = len(heads) * np.cumsum([len(one.rows) * len(one.columns) for one in seen])
                 if pairs[0] > MOST_PAIRS:
                     raise ProblemError(
@@ -134,22 +138,21 @@ def _fit(tokens: Names, n: int, T: int) -> bool:
     return len(tokens) == n and all(len(row) == T for row in tokens)
 
 
-def _seen(layer: Layer, number: int, tokens: Names | None, tower: Tower | None) -> SeenSequence:
+def _seen(layer: Layer, number: int, texts: list[Names], tower: Tower | None) -> SeenSequence:
     """What a layer sees of a sequence. No name is better than a wrong one: without a sure one, tokens are numbered."""
     n, Q, T = layer.allowed.shape
     rows = np.flatnonzero(layer.positions[number] >= 0)
     places = layer.positions[number, rows]
     columns = np.flatnonzero(layer.there[number] | layer.allowed[number, rows].any(axis=0))
     of_keys: Sequence[str] | None = None
-    of_queries, picture = of_keys, None
+    picture = None
     if tower is not None and layer.name.startswith(f"{tower.name}." * bool(tower.name)):
         if layer.is_self and (n, T) == (len(tower.pictures), len(tower.tokens)):
             of_keys, picture = tower.tokens, tower.pictures[number]
-        tokens = None if tower.name else tokens  # the names are those of the text
-    if tokens is not None:
-        of_keys = tokens[number] if _fit(tokens, n, T) else of_keys
-        # other queries are those of the text if there are as many
-        of_queries = tokens[number] if _fit(tokens, n, Q) else None
+        texts = [] if tower.name else texts  # the names are those of the text
+    of_keys = next((names[number] for names in texts if _fit(names, n, T)), of_keys)
+    # other queries are those of the text of the decoder, or of the only one, if there are as many
+    of_queries = next((names[number] for names in texts[-1:] if _fit(names, n, Q)), None)
     of_queries = of_keys if layer.is_self else of_queries
 
     def named(names: Sequence[str] | None, at: np.ndarray) -> list[str]:

@@ -11,7 +11,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
-from attsvm.inspect.families.stream import BIASES_OF_TOKENS, CONSTANT, NODE, POSITION_BIASES, Node, Normed, Parts, StreamTrace, Written, leaves, normed, split
+from attsvm.inspect.families.stream import (
+    BIASES_OF_TOKENS,
+    CONSTANT,
+    POSITION_BIASES,
+    Node,
+    Normed,
+    Parts,
+    StreamTrace,
+    Written,
+    leaves,
+    normed,
+    split,
+)
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, Unread, reading
 from attsvm.inspect.measures import PATTERNS, TokenIds
 from attsvm.inspect.model_calls import Uncompiled, call_model, chunks, evaluating, on_device_of
@@ -129,7 +141,7 @@ def residual_streams(
 def _traced(
     model: nn.Module, piece: Any, layers: list[AttentionLayer], index: int
 ) -> list[tuple[Node, nn.Module | None, list[Written], list[Parts]]]:
-    """The streams that a layer reads in one pass: how they are made, the norm before it, and what is written to them."""
+    """The streams that a layer reads in one pass: how each is made, the norm before the layer, and what is written."""
     known = {layer.name: k for k, layer in enumerate(layers) if not isinstance(layer.family, Unread)}
     modules: dict[nn.Module, list[int]] = {}  # several layers may share one
     for k in known.values():
@@ -150,7 +162,7 @@ def _traced(
                 raise ProblemError(f"model: the tokens that enter {layer.name} are not known")
             queries, keys = of_layer.found.queries, of_layer.found.keys
             sides.extend([queries] if queries is keys else [queries, keys])
-            trace.entering = tuple(getattr(one, NODE, None) or trace.written("input", one) for one in sides)
+            trace.entering = tuple(trace.nodes.get(one) or trace.written("input", one) for one in sides)
         if of_layer.call.mixed is not None:
             heads[known[layer.name]] = of_layer.call.mixed[1].reshape(*of_layer.call.query.shape[:3], -1)
 

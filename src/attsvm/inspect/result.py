@@ -372,10 +372,10 @@ class Inspection(Result):
         Raises
         ------
         ProblemError
-            If the family of the model does not describe its residual stream (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its
-            layers have biases of logits or norms of queries and keys, their W is not known, the vectors of
-            ``origins`` do not fit or are linearly dependent, no query decides for a token of the pattern, or the model
-            rounds the stream by more than 0.1 %, as with weights in bfloat16.
+            If the model does something else with its residual stream than adding to it, scaling it and taking norms,
+            the W of its layers is not known, the vectors of ``origins`` do not fit or are linearly dependent, no query
+            decides for a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights in
+            bfloat16.
 
         Notes
         -----
@@ -464,19 +464,13 @@ class Inspection(Result):
         captured, recipe = source.captured(layer), source.layers[layer].recipe
         if recipe is None:
             return Available("not known", factors=False, keys=False, reasons=False)
-        parts = {
-            "before the rotation": recipe.query.rotated,
-            "of coordinates without rotation": not recipe.whole,
-            "without the norms": recipe.normed,
-        }
-        weights = ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
         try:
             explainable(source, layer, captured)
             reasons = True
         except ProblemError:
             reasons = False
         keys = captured.given is None and not captured.bias_of_tokens
-        return Available(weights, captured.shares_tokens, keys, reasons)
+        return Available(recipe.acts_on, captured.shares_tokens, keys, reasons)
 
     def robustness(self, layer: int, head: int) -> Robustness:
         """The smallest change of each query of a head, and of the input of a key, that alters its selection.

@@ -79,11 +79,15 @@ class SavedModel:
         images: Path | None,
         family: str | None = None,
         *,
+        sounds: Path | None = None,
+        target: Path | None = None,
         checkpoint_folder: Path | None = None,
         held_out: Path | None = None,
-        **as_text: bool,
+        **as_text: Any,
     ) -> Self:
-        """Load a model from a folder or by its name on the hub, and read its text or pictures.
+        """Load a model from a folder or by its name on the hub, and read its text, pictures or sounds.
+
+        ``target``: text of the decoder, one line for each sequence.
 
         ``as_text``: how texts are read: ``special_tokens``, False without those that the tokenizer adds; ``chat``, each
         text is what a user says; ``pairs``, each is two sentences with a tab between them.
@@ -94,7 +98,8 @@ class SavedModel:
         series = [] if checkpoint_folder is None else checkpoints(checkpoint_folder)
         network = load_model(model, pictures=part_for(text, images))
         layers = attention_layers(network, family)  # refuses models without a known one
-        given = read_input(model, network, texts, images, **as_text)
+        targets = None if target is None else read_texts(target)
+        given = read_input(model, network, texts, images, sounds=sounds, targets=targets, **as_text)
         other = None
         if held_out is not None:
             others = read_input(model, network, read_texts(held_out), None, **as_text)

@@ -100,7 +100,7 @@ def inspect_series(
     *,
     sentence: int | None = None,
     shown: ShowProgress,
-    as_text: Mapping[str, bool] | None = None,
+    as_text: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[Series, list[list[str]]]:
     """Inspect several models, or the checkpoints in a folder, on the same text or pictures.

@@ -41,7 +41,8 @@ class ReadingDirection(NamedTuple):
 
 def reading_directions(source: ModelAndBatch, index: int, head: int, count: int, ends: int) -> list[ReadingDirection]:
     """The directions that a head reads; see :meth:`attsvm.inspect.Inspection.reading_directions`."""
-    layer, tokens = source.captured(index, head), source.tokens
+    layer = source.captured(index, head)
+    tokens = source.tokens_of(layer)
     embeddings = source.embeddings(layer.tokens.shape[-1])
     parts = layer.weights()
     left, triangle = np.linalg.qr(parts.key[head])
@@ -139,7 +140,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
     ``solves``: how the other heads are solved; None leaves out the solve for the best margin.
     """
     layer: Layer = so_far.source.captured(index, head)
-    problem, known = layer.head(head), layer.projections
+    problem, known, recipe = layer.head(head), layer.projections, so_far.source.layers[index].recipe
     probabilities = layer.probabilities(head)
     selected = selected_tokens(probabilities, layer.allowed)
     interval = multipliers = explanation = None
@@ -156,7 +157,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
         layer=index,
         head=head,
         norm=float(np.linalg.norm(problem.weights)),
-        weights=so_far.available(index).weights,
+        weights="not known" if recipe is None else recipe.acts_on,
         singular_values=np.linalg.svd(problem.weights, compute_uv=False)
         if known is None
         else singular_values(known, head),

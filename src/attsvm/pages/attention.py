@@ -94,11 +94,13 @@ def attention_square(
     selected: Int[np.ndarray, " Q"],
     support: Bool[np.ndarray, "Q T"] | None = None,
     over: Float[np.ndarray, "R Q T"] | None = None,
+    asking: list[str] | None = None,
 ) -> Square:
     """The cells of a sequence; None in place of a masked one.
 
     ``names``: of the T tokens. ``positions``: of the queries; −1 where there is none. ``selected``: the token that each
     query selects. ``support``: support tokens, which get a dot. ``over``: the probabilities at the steps of a slider.
+    ``asking``: names of the queries at their places, if they are not tokens.
     """
     present = np.flatnonzero(allowed.any(axis=0))
     rows: list[tuple[str, list[dict[str, Any] | None]]] = []
@@ -117,5 +119,5 @@ def attention_square(
             else None
             for t in present
         ]
-        rows.append((names[place], cells))
+        rows.append(((asking or names)[place], cells))
     return Square([names[t] for t in present], rows)

@@ -59,7 +59,7 @@ class InspectionPages:
         waits: bool,
         **about: Any,
     ) -> None:
-        self.tokens, self.words, self.sentence = given.tokens, given.words, sentence
+        self.tokens, self.words, self.sentence, self.decoder = given.tokens, given.words, sentence, given.decoder
         self.put, self.start, self.about = write, start, about
         self.next_page = time.monotonic() + (SECONDS_A_PAGE if waits else 0.0)
         self.latest: FoundInspections | None = None
@@ -114,12 +114,13 @@ class InspectionPages:
             self._drawn = inspection_figures.draw_inspection(inspection, found.twin, found.steps, self._known)
         if self._grid is None and self._has_grid:
             with contextlib.suppress(ProblemError):  # there may be too many pairs of a query and a token
-                self._grid = inspect.HeadGrid.of(inspection, sentence, tokens, pickers.MORE_PAIRS)
+                self._grid = inspect.HeadGrid.of(inspection, sentence, tokens, pickers.MORE_PAIRS, self.decoder)
             self._has_grid = self._grid is not None
         if self._grid is not None:  # the attention does not depend on the margins
             yield SpecialPart("picker", pickers.picker(replace(self._grid, inspection=inspection)))
         if inspection.detail is not None:
-            yield from detail(found, inspection.detail, self._seen(inspection.detail), sentence, self.words)
+            keys, queries = self._seen(inspection, inspection.detail)
+            yield from detail(found, inspection.detail, keys, sentence, self.words, queries)
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -134,13 +135,19 @@ class InspectionPages:
                 yield Table(rows, columns, name)
         yield from glosses(found.done)
         if found.done.detail is not None:
-            yield from terminal_detail(found, found.done.detail, self._seen(found.done.detail), self.sentence)
+            keys, queries = self._seen(found.done, found.done.detail)
+            yield from terminal_detail(found, found.done.detail, keys, self.sentence, queries)
 
-    def _seen(self, view: "HeadView") -> list[list[str]]:
-        """The names of the tokens that a head sees; numbers where they are not those of the input."""
+    def _seen(self, inspection: "Inspection", view: "HeadView") -> tuple[list[list[str]], list[list[str]]]:
+        """The names of the keys and of the queries of a head; numbers where they are not those of the input."""
         n, _, T = view.allowed.shape
-        fit = len(self.tokens) == n and all(len(row) == T for row in self.tokens)
-        return self.tokens if fit else [[f"#{k + 1}" for k in range(T)]] * n
+        fit = [
+            rows for rows in (self.tokens, self.decoder or []) if len(rows) == n and all(len(row) == T for row in rows)
+        ]
+        keys = fit[0] if fit else [[f"#{k + 1}" for k in range(T)]] * n
+        # a layer of the decoder whose keys are those of the encoder
+        crosses = keys is self.tokens and "decoder" in inspection.layer_names[view.layer]
+        return keys, self.decoder if crosses and self.decoder is not None else keys
 
 
 def _heads(inspection: "Inspection") -> Table:

@@ -25,6 +25,7 @@ TERMS = {
     "interaction": "queries and keys together",
     "constant_key": "the queries alone, by their distances to the keys",
     "constants": "the distances between queries and keys alone",
+    "biases": "biases that the layer adds to its logits, as for positions",
 }
 """The varying part of each term of the decision margin."""
 
@@ -33,13 +34,19 @@ LEAST = 5e-4
 
 
 def detail(
-    found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int, words: Words | None
+    found: "FoundInspections",
+    view: "HeadView",
+    texts: list[list[str]],
+    sentence: int,
+    words: Words | None,
+    asking: list[list[str]] | None = None,
 ) -> Iterator[AnyPart]:
     """The parts of the page about one head, on one sequence and its reasons on all of them.
 
     ``texts``: the tokens of every sequence. ``sentence``: the sequence that is shown, counted from 0. ``words``: from
-    numbers of tokens of the vocabulary to their names.
+    numbers of tokens of the vocabulary to their names. ``asking``: names of the queries, if they are not tokens.
     """
+    asking = asking or texts
     sentence = min(sentence, len(view.selected) - 1)  # a layer may see fewer sequences, as of pictures
     yield Heading(f"Head {head_label(found.done.layer_names, view.layer, view.head)}")
     yield from _origins(view, found.tests)
@@ -49,7 +56,7 @@ def detail(
     support = None if view.support is None else view.support[sentence]
     square = attention_square(
         texts[sentence], view.positions[sentence], view.probabilities[sentence], view.allowed[sentence],
-        view.selected[sentence], support,
+        view.selected[sentence], support, asking=asking[sentence],
     )  # fmt: skip
     if square.fits:
         name = f"head-{view.layer}-{view.head}-sequence-{sentence + 1}"
@@ -63,7 +70,7 @@ def detail(
                 "links": file_links(name, square.table()),
             },
         )
-    yield view_table(view, texts[sentence], sentence)
+    yield view_table(view, texts[sentence], sentence, asking[sentence])
     if view.directions:
         yield Heading("What the head reads", 3)
         known = "" if view.weights == "acts on tokens" else f" ({view.weights})"
@@ -73,8 +80,8 @@ def detail(
             "arbitrary. Embeddings of the vocabulary are those of the table, before positions and norms.",
             "",
         )
-        yield from _directions(view, texts, words)
-    triples = triple_table(view, texts)
+        yield from _directions(view, texts, words, asking)
+    triples = triple_table(view, texts, asking)
     if view.reasons is not None and triples.rows:
         said = (
             "W_svm is the smallest matrix with the selection of this head. It is a sum over triples of a query, the "
@@ -82,14 +89,19 @@ def detail(
             "its part of ‖W_svm‖². These are reasons of the Att-SVM, not of W: the cosine of W and W_svm is "
             f"{view.reasons.cosine:z.2f}."
         )
-        parts: list[AnyPart] = [Text(said, ""), triples, Text(change_words(view, texts), "")]
+        parts: list[AnyPart] = [Text(said, ""), triples, Text(change_words(view, texts, asking), "")]
         yield Details("Reasons of the Att-SVM", parts, open=view.reasons.cosine >= 0.5)
 
 
 def terminal_detail(
-    found: "FoundInspections", view: "HeadView", texts: list[list[str]], sentence: int
+    found: "FoundInspections",
+    view: "HeadView",
+    texts: list[list[str]],
+    sentence: int,
+    asking: list[list[str]] | None = None,
 ) -> Iterator[Table | str]:
     """List the tables and remarks of one head for the terminal, from the arguments of :func:`detail`."""
+    asking = asking or texts
     sentence = min(sentence, len(view.selected) - 1)
     if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
         yield "Parts of the decision margin by what varies, and by origin in the residual stream:"
@@ -102,12 +114,12 @@ def terminal_detail(
     if found.tests:
         yield untested_words(found.tests)
     yield Table([("head", head_label(found.done.layer_names, view.layer, view.head)), *head_rows(view)])
-    yield view_table(view, texts[sentence], sentence)
-    triples = triple_table(view, texts)
+    yield view_table(view, texts[sentence], sentence, asking[sentence])
+    triples = triple_table(view, texts, asking)
     if triples.rows:
         yield "The triples with the largest multipliers of the Att-SVM:"
         yield triples
-        yield change_words(view, texts)
+        yield change_words(view, texts, asking)
 
 
 def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[AnyPart]:
@@ -132,6 +144,8 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
         "",
     )
     yield pairs
+    if explanation.offsets(1):
+        yield Text(_offset_words(explanation), "")
     if not tests:
         return
     yield Heading("Causal tests", 3)
@@ -150,6 +164,16 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
         yield table
     if untested_words(tests):
         yield Text(untested_words(tests), "")
+
+
+def _offset_words(explanation: "Explanation") -> str:
+    """The distance at which most tokens are selected, and what decides there."""
+    one = explanation.offsets(1)[0]
+    side = f"{abs(one.offset)} before" if one.offset < 0 else f"{one.offset} after" if one.offset else "at"
+    return (
+        f"{percent(one.decisions)} of the decisions are for the token {side} the query's own place. Of their margin,"
+        f" positions alone have {one.positions:+z.3f} and content has {one.content:+z.3f}."
+    )
 
 
 def _term_table(explanation: "Explanation") -> Table:
@@ -229,7 +253,7 @@ def head_rows(view: "HeadView") -> list[tuple[str, str]]:
     return rows
 
 
-def triple_table(view: "HeadView", tokens: list[list[str]], most: int = 12) -> Table:
+def triple_table(view: "HeadView", tokens: list[list[str]], asking: list[list[str]], most: int = 12) -> Table:
     """The triples with the largest multipliers: sequence, query, selected token, token that it is kept above, share.
 
     The tokens have their positions, counted from 1, because a token can occur several times.
@@ -239,19 +263,20 @@ def triple_table(view: "HeadView", tokens: list[list[str]], most: int = 12) -> T
         [] if reasons is None else zip(reasons.triples[:most].tolist(), reasons.shares[:most], strict=True)
     ):
         places = (int(view.positions[i, q]), int(view.selected[i, q]), t)
-        query, chosen, dropped = (_placed(tokens[i], place) for place in places)
+        query, chosen, dropped = map(_placed, (asking[i], tokens[i], tokens[i]), places)
         lines.append((str(i + 1), query, chosen, dropped, f"{share:.2%}"))
     return Table(lines, ["sequence", "query", "selects", "over", "share"], kind="triples", words=4)
 
 
-def change_words(view: "HeadView", tokens: list[list[str]]) -> str:
+def change_words(view: "HeadView", tokens: list[list[str]], asking: list[list[str]]) -> str:
     """The smallest change of W, as a sentence; empty if there is none."""
     if view.reasons is None:
         return ""
     change = view.reasons.change
     names = tokens[change.sequence]
     at = change.sequence, change.query
-    query, chosen = (_placed(names, int(places[at])) for places in (view.positions, view.selected))
+    query = _placed(asking[change.sequence], int(view.positions[at]))
+    chosen = _placed(names, int(view.selected[at]))
     return (
         f"The smallest change of W that alters a selection has Frobenius norm {short(change.norm)},"
         f" {short(change.relative)} of ‖W‖_F. With it the query {query} of sequence {change.sequence + 1} selects"
@@ -259,14 +284,14 @@ def change_words(view: "HeadView", tokens: list[list[str]]) -> str:
     )
 
 
-def view_table(view: "HeadView", tokens: list[str], sentence: int) -> Table:
+def view_table(view: "HeadView", tokens: list[str], sentence: int, asking: list[str]) -> Table:
     """For each query of a sequence: its token, the selected token, its probability, and the support tokens if known."""
     lines = []
     for q, place in enumerate(view.positions[sentence]):
         if place < 0:
             continue
         selected = int(view.selected[sentence, q])
-        line = [tokens[place], tokens[selected], f"{view.probabilities[sentence, q, selected]:.3f}"]
+        line = [asking[place], tokens[selected], f"{view.probabilities[sentence, q, selected]:.3f}"]
         if view.support is not None:
             line.append(" ".join(tokens[t] for t in np.flatnonzero(view.support[sentence, q])))
         lines.append(line)
@@ -278,16 +303,18 @@ def _placed(names: list[str], place: int) -> str:
     return f"{names[place]} ({place + 1})"
 
 
-def _directions(view: "HeadView", texts: list[list[str]], words: Words | None) -> Iterator[Table]:
+def _directions(
+    view: "HeadView", texts: list[list[str]], words: Words | None, asking: list[list[str]]
+) -> Iterator[Table]:
     """For each direction its share of ‖W‖², and a row of words at both ends for queries, keys and the vocabulary."""
 
-    def placed(places: Any) -> str:
-        return " · ".join(texts[i][place] for i, place in places.tolist())
+    def placed(names: list[list[str]]) -> Callable[[Any], str]:
+        return lambda places: " · ".join(names[i][place] for i, place in places.tolist())
 
     for number, one in enumerate(view.directions, 1):
         rows = [
-            ("queries of the text", *map(placed, one.query_ends)),
-            ("keys of the text", *map(placed, one.key_ends)),
+            ("queries of the text", *map(placed(asking), one.query_ends)),
+            ("keys of the text", *map(placed(texts), one.key_ends)),
         ]
         if words is not None and one.vocabulary_ends is not None:
             ends = (" · ".join(words(end.tolist())) for end in one.vocabulary_ends)

@@ -1,6 +1,7 @@
 """Texts and pictures as the input of a model, by the tokenizer or image processor saved with the model."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained.loading import base_of_adapter, load_pretrained, quiet_transformers, text_config
 from attsvm.pretrained.pictures import open_pictures, patch_names, read_pixels
+from attsvm.pretrained.sounds import read_sounds
 from attsvm.pretrained.token_names import special_numbers, token_names
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ class Input(NamedTuple):
     tokens: list[list[str]]  # for each sequence, padding included
     # from numbers of tokens of the vocabulary to their names; None without a vocabulary
     words: Callable[[list[int]], list[str]] | None = None
+    # of the decoder, for each sequence; None if it reads the same text. There is one place of padding more if it would
+    # have as many as the encoder, so that lengths tell both apart
+    decoder: list[list[str]] | None = None
 
     @classmethod
     def of_pictures(cls, name: str, model: Any, values: "torch.Tensor") -> "Input":
@@ -63,13 +68,28 @@ def has_decoder(model: Any) -> bool:
     return "decoder_input_ids" in inspect.signature(model.forward).parameters
 
 
-def read_input(name: str, model: Any, texts: list[str], images: Path | None, **options: bool) -> Input:
-    """The pictures of a folder, some texts, or texts with their pictures, as the input of the model of this name.
+def read_input(
+    name: str,
+    model: Any,
+    texts: list[str],
+    images: Path | None,
+    *,
+    sounds: Path | None = None,
+    targets: list[str] | None = None,
+    **options: Any,
+) -> Input:
+    """The pictures or sounds of a folder, some texts, or texts with their pictures, as the input of a model.
 
-    ``options``: of :func:`tokenized`.
+    ``name``: of the model. ``targets``: texts of the decoder, one for each sequence. ``options``: of :func:`tokenized`.
+
+    Raises ProblemError if there are other numbers of targets, or the model has no decoder for them.
     """
+    if sounds is not None:
+        given = Input(*read_sounds(name, sounds, model))
+        return decoded(name, given, model, targets) if targets or has_decoder(model) else given
     if images is None:
-        return tokenized(name, texts, model, **options)
+        given = tokenized(name, texts, model, **options)
+        return decoded(name, given, model, targets) if targets else given
     return with_pictures(name, texts, images, model, **options) if texts else read_pictures(name, images, model)
 
 
@@ -118,6 +138,61 @@ def tokenized(
     if special.any():
         batch[SPECIAL] = special
     return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in symbols(numbers)])
+
+
+def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> Input:
+    """An input whose decoder reads texts of its own, moved by one place as in the training of the model.
+
+    ``targets``: None for the tokens with which a generation begins.
+
+    Raises ProblemError if there are other numbers of them, or the model has no decoder.
+    """
+    import torch
+
+    if not has_decoder(model):
+        raise ProblemError(f"--target: expected a model with an encoder and a decoder, got {type(model).__name__}")
+    n, start = len(given.tokens), model.config.decoder_start_token_id
+    if targets is not None and len(targets) != n:
+        raise ProblemError(f"--target: expected {n} lines, one for each sequence, got {len(targets)}")
+    tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
+    with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
+        if targets is None:
+            forced: list[Any] = []
+            if (Path(name) / "generation_config.json").is_file() or not Path(name).is_dir():
+                settings = load_pretrained("GenerationConfig", name, "the generation settings")
+                forced = getattr(settings, "forced_decoder_ids", None) or []
+            forced = [token for _, token in sorted(forced) if token is not None]
+            ids = torch.tensor([[start, *forced]] * n)
+            mask = torch.ones_like(ids)
+        else:
+            encoded = tokenizer(text_target=targets, padding=n > 1, padding_side="right", return_tensors="pt")
+            labels, mask = encoded["input_ids"], encoded["attention_mask"]
+            _check_tokens(name, encoded, model, _longest(model, tokenizer))
+            if start is not None and bool((labels[:, 0] == start).all()):  # as that of Whisper, which is put in front
+                labels, mask = labels[:, 1:], mask[:, 1:]
+            ids = _shifted(model, labels)
+        if ids.shape[1] == len(given.tokens[0]):  # one more place of padding
+            ids, mask = torch.cat([ids, ids[:, -1:]], dim=1), torch.cat([mask, 0 * mask[:, -1:]], dim=1)
+        symbols = [[token or "(unused)" for token in tokenizer.convert_ids_to_tokens(row)] for row in ids.tolist()]
+        names = [token_names(tokenizer, row) for row in symbols]
+    batch = given.batch | {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+    return given._replace(batch=batch, decoder=names)
+
+
+def _shifted(model: Any, labels: "torch.Tensor") -> "torch.Tensor":
+    """What the decoder of a model reads to predict some labels."""
+    for method in ("prepare_decoder_input_ids_from_labels", "_shift_right"):
+        if hasattr(model, method):
+            shifted: torch.Tensor = getattr(model, method)(labels)
+            return shifted
+    shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
+    if shift is None:
+        raise ProblemError(
+            f"--target: expected a model that says how its decoder reads a text, got {type(model).__name__}"
+        )
+    given = (labels, model.config.pad_token_id, model.config.decoder_start_token_id)
+    moved: torch.Tensor = shift(*given[: len(inspect.signature(shift).parameters)])
+    return moved
 
 
 def with_pictures(

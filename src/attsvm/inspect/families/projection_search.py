@@ -78,6 +78,16 @@ class Recipe:
         """Whether logits are bilinear in the tokens, up to rotations of both sides."""
         return self.whole and not self.normed and self.query.rotated == self.key.rotated
 
+    @property
+    def acts_on(self) -> str:
+        """What W acts on, in words."""
+        parts = {
+            "before the rotation": self.query.rotated,
+            "of coordinates without rotation": not self.whole,
+            "without the norms": self.normed,
+        }
+        return ", ".join(words for words, holds in parts.items() if holds) or "acts on tokens"
+
     def projections(self, linears: dict[str, Linear]) -> Projections:
         """The present weights."""
         parts: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""The residual stream of a transformer, followed through a pass of the model: the parts that add to it, and its norms."""
+"""The residual stream of a transformer, followed through a pass of the model: what adds to it, and its norms."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.logit_trace import DIVISORS, FACTORS, RESHAPED, SAME, SUMS, tensors_in
@@ -29,17 +30,13 @@ NOT_LINEAR = 1e-3
 Parts = dict[str, Tensor]
 """A stream (b, T, d) split by origin; the parts add up to it."""
 
-SAME_OUTPUTS = 1e-4
-"""Largest difference of the input of an output projection from the outputs of the heads, relative to the largest."""
-
-NODE = "_attsvm_stream"
-"""Attribute of a tensor that says how it is made from what the parts of the model wrote."""
-
 MIXERS = ("mamba", "deltanet", "linearattention", "lightningattention", "shortconv", "recurrent")
 """Parts of class names of modules in the place of attention, whose origins have the name of their class."""
 
-PRODUCTS = {"linear", "addmm", "matmul", "__matmul__", "mm", "bmm", "baddbmm", "einsum", "conv1d", "conv2d", "embedding", "_grouped_mm",
-            "scaled_dot_product_attention", "multi_head_attention_forward"}  # fmt: skip
+PRODUCTS = {
+    "linear", "addmm", "matmul", "__matmul__", "mm", "bmm", "baddbmm", "einsum", "_grouped_mm", "conv1d", "conv2d",
+    "embedding", "scaled_dot_product_attention", "multi_head_attention_forward",
+}  # fmt: skip
 """Functions whose output is a part of its own, and no longer the stream."""
 
 
@@ -67,16 +64,15 @@ class Written:
         if self.linear is not None and outputs is not None:
             inputs, weight, bias = self.linear
             beside = outputs.transpose(1, 2).flatten(-2)  # the outputs of the heads side by side
-            same = inputs.numel() == beside.numel() and float((inputs.reshape(beside.shape) - beside).abs().max())
-            if same is not False and same <= SAME_OUTPUTS * beside.abs().max():
-                count = outputs.shape[1]
-                alone, weights = _double(inputs, shape).chunk(count, -1), weight.detach().cpu().double().chunk(count, -1)
+            if inputs.numel() == beside.numel() and torch.allclose(inputs.reshape(beside.shape), beside, 1e-4, 1e-6):
+                sides = (
+                    side.chunk(outputs.shape[1], dim=-1) for side in (_double(inputs, shape), weight.cpu().double())
+                )
                 found = {BIASES: torch.zeros(shape).double() if bias is None else _double(bias, shape)}
-                return found | {
-                    f"head {layer}.{head}": functional.linear(*of_head)
-                    for head, of_head in enumerate(zip(alone, weights, strict=True))
-                }
-        if first:  # "input" is what another stack of layers has made, as of coarser patches
+                for head, (of_head, columns) in enumerate(zip(*sides, strict=True)):
+                    found[f"head {layer}.{head}"] = functional.linear(of_head, columns)
+                return found
+        if first and not self.inside:  # "input" is what another stack of layers has made, as of coarser patches
             return {"embedding" if layer is None else "input": _double(self.tensor, shape)}
         return {f"{'attention' if self.inside else 'MLP'} {layer}": _double(self.tensor, shape)}
 
@@ -89,7 +85,7 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
+class Multiple:
     """A stream times a number, or times one number for each coordinate."""
 
     of: tuple["Node", ...]
@@ -111,7 +107,7 @@ class Lost:
     function: str
 
 
-Node = Written | Sum | Scaled | Normed | Lost
+Node = Written | Sum | Multiple | Normed | Lost
 """How a stream is made."""
 
 
@@ -151,7 +147,7 @@ def split(node: Node, written: Mapping[Written, Parts]) -> Parts:
         case Sum():
             one, other = (split(inner, written) for inner in node.of)
             return joined(one, other)
-        case Scaled():
+        case Multiple():
             factor = node.factor.detach().cpu().double() if isinstance(node.factor, Tensor) else node.factor
             return {origin: part * factor for origin, part in split(node.of[0], written).items()}
         case Normed():
@@ -168,9 +164,9 @@ def joined(parts: Parts, more: Parts) -> Parts:
 def normed(norm: nn.Module, parts: Parts) -> Parts:
     """A norm of a split stream, with every part at the scale of the whole stream.
 
-    The parts of the result add up to the norm of the sum. A norm maps x to s(x) g∘(x − μ(x)) + b, with a number s(x) for
-    each place, and μ(x) the mean of x or 0. The gains g, the bias b and μ follow from three vectors, and s(x) from the
-    norm of the sum.
+    The parts of the result add up to the norm of the sum. A norm maps x to s(x) g∘(x − μ(x)) + b, with a number s(x)
+    for each place, and μ(x) the mean of x or 0. The gains g, the bias b and μ follow from three vectors, and s(x) from
+    the norm of the sum.
 
     Raises
     ------
@@ -213,6 +209,7 @@ class StreamTrace(TorchFunctionMode):
         self.inside = False  # whether it runs
         self.entering: tuple[Node, ...] = ()  # the streams that an inspected layer reads
         self.continues = False  # whether one of them is added to later: then it is the stream itself, and not its norm
+        self.nodes: Any = WeakTensorKeyDictionary()  # how tensors are made from what the parts of the model write
         self._number = 0
         self._names = {
             id(one): BIASES if one.ndim == 1 else "position"
@@ -239,18 +236,18 @@ class StreamTrace(TorchFunctionMode):
     def begin(self, layer: int, inputs: Any) -> None:
         """Note that an attention layer runs from now on."""
         for tokens in (one for one in tensors_in(inputs) if one.ndim == 3 and one.is_floating_point()):
-            _mark(tokens, self.node(tokens))
+            self._mark(tokens, self.node(tokens))
         self.layer, self.inside = layer, True
 
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
         """Note that it has run, and what it wrote."""
         first = next(tensors_in(output))
-        _mark(first, self.node(first))
+        self._mark(first, self.node(first))
         self.inside = False
 
     def node(self, tensor: Tensor, *, kept: bool = True) -> Node:
         """How a tensor is made; ``kept``: whether it does not change afterwards."""
-        found: Node | None = getattr(tensor, NODE, None)
+        found: Node | None = self.nodes.get(tensor)
         if found is not None:
             return found
         origin = self._names.get(id(tensor if tensor._base is None else tensor._base), "")
@@ -271,11 +268,11 @@ class StreamTrace(TorchFunctionMode):
             if any(_is_stream(one) for one in args):
                 sides = tuple(self.node(one, kept=not in_place) for one in args)
         output = func(*args, **kwargs)
-        if name == "__setitem__" and hasattr(args[0], NODE):
-            setattr(args[0], NODE, Lost(name))
+        if name == "__setitem__" and args[0] in self.nodes:
+            self.nodes[args[0]] = Lost(name)
         for one in tensors_in(output):
             if _is_stream(one):
-                _mark(one, self._made(name, args, kwargs, one, sides))
+                self._mark(one, self._made(name, args, kwargs, one, sides))
         return output
 
     def _made(
@@ -284,21 +281,21 @@ class StreamTrace(TorchFunctionMode):
         """How the output of a function is made; None if it is not followed, and not the stream."""
         if sides:
             self.continues |= any(side is one for side in sides for one in self.entering)
-            return Sum((sides[0], Scaled((sides[1],), -1.0)) if "sub" in name else sides)
+            return Sum((sides[0], Multiple((sides[1],), -1.0)) if "sub" in name else sides)
         if name in PRODUCTS:
             return self._linear(name, args, kwargs, output)
-        nodes = [one for one in (getattr(one, NODE, None) for one in tensors_in((args, kwargs))) if one is not None]
+        nodes: list[Node] = [self.nodes[one] for one in tensors_in((args, kwargs)) if one in self.nodes]
         if not nodes:
             return None
-        first = args[0] if args else None
+        first: Any = next(iter(args), None)
         if name in SUMS and 0 in [one for one in args if isinstance(one, int | float)]:
             return nodes[0]
         if name in SAME or name == "dropout" or (name in RESHAPED and first.shape[-1] == output.shape[-1]):
             return nodes[0]
-        if (name in FACTORS or (name in DIVISORS and hasattr(first, NODE))) and len(args) == 2 and len(nodes) == 1:
-            factor = args[1] if hasattr(first, NODE) else first
+        if (name in FACTORS or (name in DIVISORS and first in self.nodes)) and len(args) == 2 and len(nodes) == 1:
+            factor = args[1] if first in self.nodes else first
             if not isinstance(factor, Tensor) or factor.numel() == 1 or factor.ndim == 1:
-                return Scaled((nodes[0],), factor if name in FACTORS else 1 / factor)
+                return Multiple((nodes[0],), factor if name in FACTORS else 1 / factor)
             if bool(((factor == 0) | (factor == 1)).all()):  # of padding, which is not compared
                 return nodes[0]
         if all(isinstance(one, Written) and one.origin == "embedding" for one in nodes):
@@ -322,11 +319,18 @@ class StreamTrace(TorchFunctionMode):
             bias, inputs, weight = None, args[0], args[1].T
         else:
             return None
-        behind = getattr(inputs, NODE, None)  # the projection may be behind the module that is called attention
+        behind = self.nodes.get(inputs)  # the projection may be behind the module that is called attention
         inside = self.inside or (isinstance(behind, Written) and behind.inside)
         if not inside or not weight.is_floating_point():
             return None
         return self.written("", output, (inputs, weight, bias), inside)
+
+    def _mark(self, tensor: Tensor, node: Node | None) -> None:
+        """Note how a tensor is made."""
+        if node is None:
+            self.nodes.pop(tensor, None)
+        else:
+            self.nodes[tensor] = node
 
     def _norm(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Note a norm, whatever functions it calls."""
@@ -334,15 +338,15 @@ class StreamTrace(TorchFunctionMode):
             return
         if len(args) == 1 and not kwargs:
             node = self.node(args[0])
-            _mark(args[0], node)  # it may be added later to what is written from now on
-            _mark(output, Normed((node,), norm))
+            self._mark(args[0], node)  # it may be added later to what is written from now on
+            self._mark(output, Normed((node,), norm))
         else:
-            _mark(output, Lost(type(norm).__name__))
+            self._mark(output, Lost(type(norm).__name__))
 
     def _named(self, origin: str) -> Callable[..., None]:
         def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             if isinstance(output, Tensor):
-                _mark(output, self.written(origin, output))
+                self._mark(output, self.written(origin, output))
 
         return note
 
@@ -350,14 +354,6 @@ class StreamTrace(TorchFunctionMode):
 def _is_stream(tensor: Tensor) -> bool:
     """Whether a tensor may be a part of the stream."""
     return tensor.ndim > 1 and tensor.is_floating_point()
-
-
-def _mark(tensor: Tensor, node: Node | None) -> None:
-    """Note how a tensor is made."""
-    if node is not None and not isinstance(tensor, nn.Parameter):  # a parameter outlives the pass
-        setattr(tensor, NODE, node)
-    elif hasattr(tensor, NODE):
-        delattr(tensor, NODE)
 
 
 def _origin(name: str) -> str:

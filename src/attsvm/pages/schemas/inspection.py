@@ -6,8 +6,10 @@ from attsvm.results import Status
 
 class SourceFields(Fields):
     model: str  # the model as in the command: a folder or a name
-    text: str | None  # the file of texts; null for pictures
-    images: str | None  # the file or folder of pictures; null for texts
+    text: str | None  # the file of texts; null for pictures and sounds
+    images: str | None  # the folder of pictures; null for texts and sounds
+    sounds: str | None  # the folder of sounds; null for texts and pictures
+    target: str | None  # the file of texts of the decoder; null without --target
 
 
 class InspectedModelFields(Fields):
@@ -115,10 +117,11 @@ class TermsFields(Fields):
     interaction: Number  # of what varies among the queries with what varies among the keys
     constant_key: Number  # of what varies among the queries with the mean key; 0 without rotary positions
     constants: Number  # of the mean query with the mean key; 0 without rotary positions
+    biases: Number  # of biases that the layer adds to its logits; 0 without any
 
 
 class PairFields(Fields):
-    query: str  # group of origins of the queries
+    query: str  # group of origins of the queries; biases of the logits are a group of both
     key: str  # group of origins of the keys
     share: Number  # share of the decision margin, signed; those of all pairs add up to 1
 
