@@ -14,9 +14,9 @@ from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
-from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_stream, split_logits, steps_to
+from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors
+from attsvm.inspect.residual import LogitSplit, pattern_of, residual_stream, split_logits, steps_to, with_features
 from attsvm.inspect.weights import Layer
 
 STREAM_ERROR = 1e-3
@@ -47,6 +47,16 @@ class MarginTerms(NamedTuple):
     constants: float
 
 
+class ErrorTerms(NamedTuple):
+    """The part of decisions that features of a sparse autoencoder do not explain.
+
+    The mean of the error over all tokens belongs to "constant", as that of every origin.
+    """
+
+    share: float  # of the margin: pairs in which the queries, the keys or both come from the error
+    kept: float  # share of the decisions in which the selected token leads the runner-up without these pairs
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
@@ -68,6 +78,9 @@ class Explanation:
         The model and the batch.
     features : tuple of str
         The origins that were given by their vectors.
+    error_variance : float or None
+        With features of a sparse autoencoder, the squared error over the variance of the tokens, as the layer reads
+        both.
 
     See Also
     --------
@@ -118,6 +131,7 @@ class Explanation:
     pattern: str | None
     source: ModelAndBatch
     features: tuple[str, ...] = ()
+    error_variance: float | None = None
 
     def __repr__(self) -> str:
         heads = ", ".join(f"{self.layer}.{head}" for head in self.heads)
@@ -126,6 +140,13 @@ class Explanation:
             f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:z.3g}; {terms})",
             *(f"  {pair}" for pair in self.pairs(5)),
         ]
+        left = self.error_terms()
+        if left is not None:
+            lines.append(
+                f"  error of the features: {self.error_variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
+                f" {left.kept:.2f} of the decisions remain without it"
+                + ": the features do not explain these heads" * (left.share > 0.5 or left.kept < 0.5)
+            )
         return "\n".join(lines)
 
     @property
@@ -154,6 +175,16 @@ class Explanation:
         shares = self.shares()
         sums = shares[0, 1:].sum(), shares[1:, 1:].sum(), shares[1:, 0].sum(), shares[0, 0]
         return MarginTerms(*(float(share) for share in sums))
+
+    def error_terms(self) -> ErrorTerms | None:
+        """What the error of a sparse autoencoder has of the decisions; None without its features."""
+        if ERROR not in self.groups:
+            return None
+        at = self.splits[0].origins.index(ERROR)
+        margins = [split.margins() for split in self.splits]
+        whole = np.concatenate([one.sum(axis=(0, 1)) for one in margins])
+        without = np.concatenate([np.delete(np.delete(one, at, 0), at, 1).sum(axis=(0, 1)) for one in margins])
+        return ErrorTerms(float(1 - without.sum() / whole.sum()), float((without > 0).mean()))
 
     def pairs(self, most: int | None = 10) -> list[OriginPair]:
         """The pairs of groups with the largest shares in absolute value.
@@ -255,7 +286,7 @@ def explained(
     heads: Collection[int],
     pattern: str | None,
     sets: Mapping[str, Sequence[tuple[int, int]]],
-    origins: Mapping[str, Any] | None = None,
+    origins: Mapping[str, Any] | Features | None = None,
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
@@ -265,14 +296,31 @@ def explained(
     check_split(source, layer, captured)
     follows = pattern_of(pattern, captured, source.tokens)
     residual = residual_stream(source.model, source.batch, source.layers[layer])
-    features = _features(origins or {}, residual)
-    parts = residual.entering(features)
+    taken = (CONSTANT, OTHER, ERROR, *residual.origins, *(f"{name} heads" for name in sets))
+    vectors = named_vectors({} if origins is None else origins, captured.tokens.shape[-1], taken)
+    norm = residual.reader.norm
+    if isinstance(origins, Features):
+        parts = residual.entering(lambda parts: origins.split(parts, norm, captured, chosen, follows))
+    else:
+        every = np.concatenate([np.zeros((0, captured.tokens.shape[-1])), *vectors.values()])
+        if len(every) and np.linalg.matrix_rank(every) < len(every):
+            raise ProblemError(
+                "origins: expected linearly independent vectors, got some that are combinations of others; give those"
+                " of a sparse autoencoder as Features, with its encoder"
+            )
+        parts = residual.entering(lambda parts: with_features(parts, vectors))
     _check_stream(parts, captured, next(source.model.parameters()).dtype)
     splits = [split_logits(parts, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
-    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, tuple(features))
+    features = tuple(name for name in parts if name in vectors or name == OTHER)
+    unexplained = None
+    if isinstance(origins, Features):
+        seen, error = captured.allowed.any(axis=1), parts[ERROR].numpy()
+        tokens = captured.tokens[seen]
+        unexplained = float((error[seen] ** 2).sum() / ((tokens - tokens.mean(axis=0)) ** 2).sum())
+    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source, features, unexplained)
 
 
 def check_split(source: ModelAndBatch, index: int, layer: Layer) -> None:
@@ -283,29 +331,6 @@ def check_split(source: ModelAndBatch, index: int, layer: Layer) -> None:
         what = biases if layer.given is None else "norms of queries and keys"
         raise ProblemError(f"model: {layer.name} has {what}, which are not split by origin")
     steps_to(source.model, source.layers[index])
-
-
-def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float[np.ndarray, "k d"]]:
-    """The vectors of given origins, of shape (k, d) each.
-
-    Raises ProblemError if they do not fit the residual stream, or are linearly dependent.
-    """
-    size = next(iter(residual.written[0].values())).shape[-1]
-    found = {}
-    for name, given in origins.items():
-        vectors = np.atleast_2d(as_array(given) if isinstance(given, Tensor) else np.asarray(given, np.float64))
-        if vectors.ndim != 2 or vectors.shape[1] != size or not np.isfinite(vectors).all():
-            raise ProblemError(
-                f"origins[{name!r}]: expected finite vectors of shape (d,) or (k, d) with d = {size}, got shape"
-                f" {np.shape(given)}"
-            )
-        if name in (CONSTANT, *residual.origins):
-            raise ProblemError(f"origins: {name!r} is an origin of the model; give it another name")
-        found[name] = vectors
-    every = np.concatenate([np.zeros((0, size)), *found.values()])
-    if len(every) and np.linalg.matrix_rank(every) < len(every):
-        raise ProblemError("origins: expected linearly independent vectors, got some that are combinations of others")
-    return found
 
 
 def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:

@@ -32,12 +32,12 @@ class Residual:
         """Every origin that adds to the stream."""
         return list(dict.fromkeys(origin for parts in self.written for origin in parts))
 
-    def entering(self, features: Mapping[str, Float[np.ndarray, "k d"]] | None = None) -> Parts:
+    def entering(self, split: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
         """What enters the layer, by origin, with every norm at its actual scale.
 
-        ``features``: vectors of more origins; see :func:`with_features`.
+        ``split``: how the stream before the norm of the layer is split by other origins; see :func:`with_features`.
         """
-        return self._read(self.written, features or {})
+        return self._read(self.written, split)
 
     def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
@@ -59,13 +59,13 @@ class Residual:
             return {"": mine + other[sequences, tokens]}
 
         # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
+        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
 
-    def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
+    def _read(self, written: list[Parts], split: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
         parts: Parts = {}
         for step, of_step in zip(self.steps, written, strict=True):
             parts = normed(step.module, parts) if isinstance(step, Norms) else joined(parts, of_step)
-        return normed(self.reader.norm, with_features(parts, features))
+        return normed(self.reader.norm, split(parts))
 
 
 def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
