@@ -109,9 +109,10 @@ def explain(inspection: Inspection, layer: int, features: Features, heads: list[
         left, own = found.error_terms(), set(found.features) - {"other features"}
         pair = next(one for one in found.pairs(None) if {one.query, one.key} <= own | {"constant"})
         both = next((one for one in found.pairs(None) if {one.query, one.key} <= own), None)
+        seconds = time.process_time() - start
         print(
             f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} |"
-            f" {left.kept:.2f} | {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {time.process_time() - start:.1f} s |",
+            f" {left.kept:.2f} | {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {seconds:.1f} s |",
             flush=True,
         )
 
@@ -128,19 +129,17 @@ def edit(layer: int, features: Features) -> None:
         return [(i, 0, place) for i, (_, place) in enumerate(rows)]
 
     inspection = attsvm.inspect.inspect(MODEL, encoded(train), margins=False)
-    chosen = features.decoder()
-    names = features.every_name()
+    vectors = dict(zip(features.names, features.vectors, strict=True))
     generator = np.random.default_rng(0)
     print("\n| head | change | status | norm | held-out success | reads |")
     for head in range(inspection.measure("effective_tokens").shape[1]):
         whole = inspection.edit(layer, head, targets(train))
         reads = whole.reads(features)
         first = list(reads)[:5]
-        some = [names[k] for k in generator.choice(len(names), 5, replace=False)]
-        ways = {"any": None, "first": first[:1], "five": first, "five random": some}
+        ways = {"any": None, "first": first[:1], "five": first, "five random": generator.choice(features.names, 5, False)}
         for name, along in ways.items():
-            vectors = None if along is None else {one: chosen[names.index(one)] for one in along}
-            found = inspection.edit(layer, head, targets(train), along=vectors)
+            some = None if along is None else {one: vectors[one] for one in along}
+            found = inspection.edit(layer, head, targets(train), along=some)
             success = float("nan")
             if found.status != "infeasible":
                 success = found.report(encoded(held_out), targets(held_out)).success

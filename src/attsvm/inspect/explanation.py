@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
 from attsvm.inspect.families.stream import CONSTANT, Parts
-from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors
+from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors, split_by_features
 from attsvm.inspect.residual import LogitSplit, pattern_of, residual_stream, split_logits, steps_to, with_features
 from attsvm.inspect.weights import Layer
 
@@ -300,7 +300,7 @@ def explained(
     vectors = named_vectors({} if origins is None else origins, captured.tokens.shape[-1], taken)
     norm = residual.reader.norm
     if isinstance(origins, Features):
-        parts = residual.entering(lambda parts: origins.split(parts, norm, captured, chosen, follows))
+        parts = residual.entering(lambda parts: split_by_features(origins, parts, norm, captured, chosen, follows))
     else:
         every = np.concatenate([np.zeros((0, captured.tokens.shape[-1])), *vectors.values()])
         if len(every) and np.linalg.matrix_rank(every) < len(every):

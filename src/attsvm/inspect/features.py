@@ -80,64 +80,16 @@ class Features:
 
     def __post_init__(self) -> None:
         check_integer("pairs", self.pairs, 1)
-        vectors = self.decoder()
+        vectors = _array(self.vectors)
         if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
             raise ProblemError(f"vectors: expected finite vectors of shape (k, d), got shape {vectors.shape}")
         if self.bias is not None and np.shape(self.bias) != vectors.shape[1:]:
             raise ProblemError(f"bias: expected shape {vectors.shape[1:]}, got {tuple(np.shape(self.bias))}")
         if self.names is not None and (isinstance(self.names, str) or len(self.names) != len(vectors)):
             raise ProblemError(f"names: expected {len(vectors)}, one for each vector, got {len(self.names)}")
-        if len(set(self.every_name())) < len(vectors):
-            twice = next(name for k, name in enumerate(self.every_name()) if name in self.every_name()[:k])
+        if len(set(feature_names(self))) < len(vectors):
+            twice = next(name for k, name in enumerate(feature_names(self)) if name in feature_names(self)[:k])
             raise ProblemError(f"names: expected different names, got {twice!r} twice")
-
-    def decoder(self) -> Float[np.ndarray, "k d"]:
-        """The vectors as an array."""
-        return _array(self.vectors)
-
-    def every_name(self) -> list[str]:
-        """The name of every feature."""
-        return [f"feature {k}" for k in range(len(self.vectors))] if self.names is None else list(self.names)
-
-    def split(self, parts: Parts, norm: nn.Module, layer: Layer, heads: Collection[int], follows: Mask | None) -> Parts:
-        """What the norm of a layer reads, by the features of the largest pairs, all others, the biases and the error.
-
-        ``parts``: the same, split in any way. ``follows``: the pattern of the decisions that count.
-        """
-        if layer.rotation is not None or layer.given is not None:
-            raise ProblemError(
-                "origins: features with an encoder need a layer without rotary positions and norms of queries and keys,"
-                f" got {layer.name}; give a few of their vectors by name instead, as a mapping"
-            )
-        stream = sum(parts.values(), torch.zeros(()))
-        active, vectors = self._activations(stream), self.decoder()
-        bias = torch.zeros(stream.shape[-1]) if self.bias is None else torch.as_tensor(_array(self.bias))
-        rebuilt = torch.as_tensor(active @ vectors).reshape(stream.shape)
-        ends = {BIASES: bias.double().expand(stream.shape), ERROR: stream - rebuilt - bias}
-        # the norm takes f_a d_a to c f_a g_a: the factor c depends on the token, and the direction g_a on the feature
-        read = as_read(norm, vectors)
-        at = int(np.linalg.norm(read, axis=1).argmax())
-        one = torch.as_tensor(vectors[at])
-        factor = normed(norm, {"": one.expand(stream.shape), ERROR: stream - one})[""].numpy() @ read[at]
-        scaled = scipy.sparse.diags_array(factor.reshape(-1) / (read[at] @ read[at] or 1.0)) @ active
-        whole = normed(norm, {OTHER: rebuilt, **ends})
-        sides = [_PairShares.of(split_logits(whole, layer, head, follows), layer, scaled, read) for head in heads]
-        chosen, names = largest_pairs(sides, self.pairs), self.every_name()
-        own = {names[a]: torch.as_tensor(active[:, [a]].toarray() * vectors[a]).reshape(stream.shape) for a in chosen}
-        return own | {OTHER: rebuilt - sum(own.values())} | ends
-
-    def _activations(self, stream: Tensor) -> scipy.sparse.csr_array:
-        """The activations (n · T, k) of all tokens."""
-        like = self.vectors if isinstance(self.vectors, Tensor) else torch.as_tensor(self.decoder())
-        found, shape = [], (1, stream.shape[1], len(like))
-        for sequence in stream.split(1):
-            with torch.no_grad():
-                active = self.encode(sequence.to(like))
-            if not isinstance(active, Tensor) or active.shape != shape or not active.isfinite().all():
-                got = tuple(active.shape) if isinstance(active, Tensor) else type(active).__name__
-                raise ProblemError(f"encode: expected finite activations of shape {shape}, got {got}")
-            found.append(scipy.sparse.csr_array(as_array(active[0])))
-        return scipy.sparse.vstack(found, format="csr")
 
 
 @dataclass(frozen=True)
@@ -195,6 +147,57 @@ class _PairShares:
         return np.array([*keys, *queries])
 
 
+def feature_names(features: Features) -> list[str]:
+    """The name of every feature."""
+    if features.names is not None:
+        return list(features.names)
+    return [f"feature {k}" for k in range(len(features.vectors))]
+
+
+def split_by_features(
+    features: Features, parts: Parts, norm: nn.Module, layer: Layer, heads: Collection[int], follows: Mask | None
+) -> Parts:
+    """What the norm of a layer reads, by the features of the largest pairs, all others, the biases and the error.
+
+    ``parts``: the same, split in any way. ``follows``: the pattern of the decisions that count.
+    """
+    if layer.rotation is not None or layer.given is not None:
+        raise ProblemError(
+            "origins: features with an encoder need a layer without rotary positions and norms of queries and keys,"
+            f" got {layer.name}; give a few of their vectors by name instead, as a mapping"
+        )
+    stream = sum(parts.values(), torch.zeros(()))
+    active, vectors = _activations(features, stream), _array(features.vectors)
+    bias = torch.zeros(stream.shape[-1]) if features.bias is None else torch.as_tensor(_array(features.bias))
+    rebuilt = torch.as_tensor(active @ vectors).reshape(stream.shape)
+    ends = {BIASES: bias.double().expand(stream.shape), ERROR: stream - rebuilt - bias}
+    # the norm takes f_a d_a to c f_a g_a: the factor c depends on the token, and the direction g_a on the feature
+    read = as_read(norm, vectors)
+    at = int(np.linalg.norm(read, axis=1).argmax())
+    one = torch.as_tensor(vectors[at])
+    factor = normed(norm, {"": one.expand(stream.shape), ERROR: stream - one})[""].numpy() @ read[at]
+    scaled = scipy.sparse.diags_array(factor.reshape(-1) / (read[at] @ read[at] or 1.0)) @ active
+    whole = normed(norm, {OTHER: rebuilt, **ends})
+    sides = [_PairShares.of(split_logits(whole, layer, head, follows), layer, scaled, read) for head in heads]
+    chosen, names = largest_pairs(sides, features.pairs), feature_names(features)
+    own = {names[a]: torch.as_tensor(active[:, [a]].toarray() * vectors[a]).reshape(stream.shape) for a in chosen}
+    return own | {OTHER: rebuilt - sum(own.values())} | ends
+
+
+def _activations(features: Features, stream: Tensor) -> scipy.sparse.csr_array:
+    """The activations (n · T, k) of all tokens."""
+    like = features.vectors if isinstance(features.vectors, Tensor) else torch.as_tensor(_array(features.vectors))
+    found, shape = [], (1, stream.shape[1], len(like))
+    for sequence in stream.split(1):
+        with torch.no_grad():
+            active = features.encode(sequence.to(like))
+        if not isinstance(active, Tensor) or active.shape != shape or not active.isfinite().all():
+            got = tuple(active.shape) if isinstance(active, Tensor) else type(active).__name__
+            raise ProblemError(f"encode: expected finite activations of shape {shape}, got {got}")
+        found.append(scipy.sparse.csr_array(as_array(active[0])))
+    return scipy.sparse.vstack(found, format="csr")
+
+
 def largest_pairs(sides: list[_PairShares], count: int) -> list[int]:
     """The features of the pairs with the largest margins over all heads in absolute value, block by block."""
     k = len(sides[0].mean)
@@ -230,7 +233,7 @@ def named_vectors(
     Raises ProblemError if a vector does not fit, or a name cannot be shown or is that of another origin.
     """
     if isinstance(origins, Features):
-        given: Mapping[str, Any] = dict(zip(origins.every_name(), origins.decoder(), strict=True))
+        given: Mapping[str, Any] = dict(zip(feature_names(origins), _array(origins.vectors), strict=True))
     elif isinstance(origins, Mapping):
         given = origins
     else:
