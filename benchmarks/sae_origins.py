@@ -92,27 +92,30 @@ def trained(stream: Tensor, steps: int) -> Autoencoder:
 
 
 def named(model: Autoencoder, stream: Tensor, ids: Tensor) -> list[str]:
-    """The name of each feature: the three tokens with the largest sums of its activations."""
+    """The name of each feature: of the tokens that occur ten times, the three with its largest mean activations."""
     total = torch.zeros(TOKENIZER.vocab_size, FEATURES)
+    count = ids.bincount(minlength=len(total))[:, None]
     with torch.no_grad():
         for rows, tokens in zip(stream.split(4096), ids.split(4096), strict=True):
             total.index_add_(0, tokens, model.encode(rows))
-    return [f"{k} ({' '.join(TOKENIZER.convert_ids_to_tokens(top))})" for k, top in enumerate(total.topk(3, 0)[1].T)]
+    largest = torch.where(count >= 10, total / count, -1.0).topk(3, 0)[1].T
+    return [f"{k} ({' '.join(TOKENIZER.convert_ids_to_tokens(top))})" for k, top in enumerate(largest)]
 
 
 def explain(inspection: Inspection, layer: int, features: Features, heads: list[int]) -> None:
-    """Print the share of the error and the pair with the largest share of each head."""
-    print("\n| head | margin | error: variance | share | kept | largest pair of features | share |")
+    """Print what the error has of the margin of each head, and the pairs with the largest shares."""
+    print("\n| head | margin | error: variance | share | kept | constant query | two features | other pair | seconds |")
     for head in heads:
         start = time.process_time()
         found = inspection.explain(layer, head, origins=features)
-        left, own = found.error_terms(), set(found.features) - {"other features"}
-        pair = next(one for one in found.pairs(None) if {one.query, one.key} <= own | {"constant"})
-        both = next((one for one in found.pairs(None) if {one.query, one.key} <= own), None)
-        seconds = time.process_time() - start
+        seconds, left, own = time.process_time() - start, found.error_terms(), set(found.features) - {"other features"}
+        pairs = found.pairs(None)
+        both = next(pair for pair in pairs if {pair.query, pair.key} <= own)
+        other = next(pair for pair in pairs if (pair.query in own) != (pair.key in own))
         print(
-            f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} |"
-            f" {left.kept:.2f} | {pair.query} × {pair.key} | {pair.share:+.3f} | {both} | {seconds:.1f} s |",
+            f"| {layer}.{head} | {found.margin:.2f} | {found.error_variance:.3f} | {left.share:+.2f} | {left.kept:.2f}"
+            f" | {found.terms().constant_query:+.2f} | {both.query} × {both.key} {both.share:+.3f}"
+            f" | {other.query} × {other.key} {other.share:+.3f} | {seconds:.1f} |",
             flush=True,
         )
 
@@ -128,15 +131,21 @@ def edit(layer: int, features: Features) -> None:
     def targets(rows: list[tuple[list[int], int]]) -> list[tuple[int, int, int]]:
         return [(i, 0, place) for i, (_, place) in enumerate(rows)]
 
-    inspection = attsvm.inspect.inspect(MODEL, encoded(train), margins=False)
+    inspection = attsvm.inspect.inspect(MODEL, encoded(train), heads=[(layer, 0)], margins=False)
     vectors = dict(zip(features.names, features.vectors, strict=True))
     generator = np.random.default_rng(0)
     print("\n| head | change | status | norm | held-out success | reads |")
-    for head in range(inspection.measure("effective_tokens").shape[1]):
-        whole = inspection.edit(layer, head, targets(train))
+    edits = [inspection.edit(layer, head, targets(train)) for head in range(MODEL.config.num_attention_heads)]
+    for whole in sorted(edits, key=lambda one: one.norm)[:3]:
+        head = whole.head
         reads = whole.reads(features)
         first = list(reads)[:5]
-        ways = {"any": None, "first": first[:1], "five": first, "five random": generator.choice(features.names, 5, False)}
+        ways = {
+            "any": None,
+            "first": first[:1],
+            "five": first,
+            "five random": generator.choice(features.names, 5, False),
+        }
         for name, along in ways.items():
             some = None if along is None else {one: vectors[one] for one in along}
             found = inspection.edit(layer, head, targets(train), along=some)
@@ -177,15 +186,15 @@ def main() -> None:
         print(f"{name}: {len(stream)} tokens, error {variance:.3f} of the variance, {used} features are active")
     # 32 reviews that the names do not come from
     text = reviews(options.data / "test.parquet", 352, 64)[-1]
-    inspection = attsvm.inspect.inspect(MODEL, text, margins=False)
+    inspection = attsvm.inspect.inspect(MODEL, text, heads=[(options.layer, 0)], margins=False)
     print(f"explained on {inspection.num_tokens} tokens")
     heads = list(range(MODEL.config.num_attention_heads))
     names = named(model, stream, ids)
     features = Features(model.vectors, model.encode, model.bias, names)
+    edit(options.layer, features)
     explain(inspection, options.layer, features, heads)
     print("\nrandom vectors")
-    explain(inspection, options.layer, Features(random.vectors, random.encode, random.bias), heads)
-    edit(options.layer, features)
+    explain(inspection, options.layer, Features(random.vectors, random.encode, random.bias), heads[:3])
 
 
 if __name__ == "__main__":

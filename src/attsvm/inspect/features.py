@@ -45,8 +45,9 @@ class Features:
     names : sequence of str, optional
         One for each feature, by default "feature 0", "feature 1", ...
     pairs : int
-        The features of this many pairs, those with the largest shares of the decision margin in absolute value, are
-        origins of their own. All others together are one origin, "other features".
+        The features of this many pairs of two features, and of as many pairs of a feature with another origin, are
+        origins of their own: those with the largest shares of the decision margin in absolute value, of all pairs. The
+        other features together are one origin, "other features".
 
     Raises
     ------
@@ -199,20 +200,22 @@ def _activations(features: Features, stream: Tensor) -> scipy.sparse.csr_array:
 
 
 def largest_pairs(sides: list[_PairShares], count: int) -> list[int]:
-    """The features of the pairs with the largest margins over all heads in absolute value, block by block."""
+    """The features of the pairs with the largest margins over all heads in absolute value, block by block.
+
+    ``count``: of the pairs of two features, and of the features with another origin.
+    """
     k = len(sides[0].mean)
     step = max(1, BLOCK // k)
 
-    def candidates() -> Iterator[tuple[float, tuple[int, ...]]]:
+    def candidates() -> Iterator[tuple[float, int, int]]:
         for start in range(0, k, step):
             margins = np.abs(sum(one.rows(slice(start, start + step)) for one in sides)).reshape(-1)
             for at in np.argpartition(-margins, min(count, len(margins) - 1))[:count]:
-                yield float(margins[at]), (start + int(at) // k, int(at) % k)
-        margins = np.abs(sum(one.with_ends() for one in sides)).max(axis=0)
-        yield from ((float(margins[at]), (int(at),)) for at in np.argsort(-margins)[:count])
+                yield float(margins[at]), start + int(at) // k, int(at) % k
 
     largest = sorted(candidates(), reverse=True)[:count]
-    return list(dict.fromkeys(a for _, features in largest for a in features))
+    margins = np.abs(sum(one.with_ends() for one in sides)).max(axis=0)
+    return list(dict.fromkeys([*(a for _, *pair in largest for a in pair), *np.argsort(-margins)[:count].tolist()]))
 
 
 def as_read(norm: nn.Module, vectors: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
