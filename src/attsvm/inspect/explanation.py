@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -298,9 +299,9 @@ def explained(
     residual = residual_stream(source.model, source.batch, source.layers[layer])
     taken = (CONSTANT, OTHER, ERROR, *residual.origins, *(f"{name} heads" for name in sets))
     vectors = named_vectors({} if origins is None else origins, captured.tokens.shape[-1], taken)
-    norm = residual.reader.norm
     if isinstance(origins, Features):
-        parts = residual.entering(lambda parts: split_by_features(origins, parts, norm, captured, chosen, follows))
+        about: dict[str, Any] = {"norm": residual.reader.norm, "layer": captured, "heads": chosen, "follows": follows}
+        parts = residual.entering(partial(split_by_features, origins, **about))
     else:
         every = np.concatenate([np.zeros((0, captured.tokens.shape[-1])), *vectors.values()])
         if len(every) and np.linalg.matrix_rank(every) < len(every):
@@ -308,7 +309,7 @@ def explained(
                 "origins: expected linearly independent vectors, got some that are combinations of others; give those"
                 " of a sparse autoencoder as Features, with its encoder"
             )
-        parts = residual.entering(lambda parts: with_features(parts, vectors))
+        parts = residual.entering(partial(with_features, features=vectors))
     _check_stream(parts, captured, next(source.model.parameters()).dtype)
     splits = [split_logits(parts, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):

@@ -179,7 +179,8 @@ class Edit:
         own = find_weights(self.source.model, self.source.layers[self.layer], self.head, self.change)
         read = _read_by(self.source, self.layer, origins, own, "origins")
         shares = {name: float(np.sum((orth(rows.T).T @ self.weights) ** 2)) for name, rows in read.items()}
-        return {name: shares[name] / (self.norm**2 or 1.0) for name in sorted(shares, key=shares.get, reverse=True)}  # type: ignore[arg-type]
+        total = self.norm**2 or 1.0
+        return {name: share / total for name, share in sorted(shares.items(), key=lambda pair: -pair[1])}
 
     def leave_one_out(self) -> float | None:
         """The share of targets that an edit without their sequence satisfies: an estimate of held-out success.
