@@ -140,13 +140,13 @@ class Explanation:
             f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:z.3g}; {terms})",
             *(f"  {pair}" for pair in self.pairs(5)),
         ]
-        left = self.error_terms()
-        if left is not None:
+        left, variance = self.error_terms(), self.error_variance
+        if left is not None and variance is not None:
             lines.append(
-                f"  error of the features: {self.error_variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
+                f"  error of the features: {variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
                 f" {left.kept:.2f} of the decisions remain without it"
                 + ": the features do not explain these heads"
-                * (left.share > 0.5 or left.kept < 0.5)
+                * (max(left.share, 1 - left.kept, variance) > 0.5)
             )
         return "\n".join(lines)
 

@@ -189,9 +189,9 @@ def _activations(features: Features, stream: Tensor) -> scipy.sparse.csr_array:
     """The activations (n · T, k) of all tokens."""
     like = features.vectors if isinstance(features.vectors, Tensor) else torch.as_tensor(_array(features.vectors))
     found, shape = [], (1, stream.shape[1], len(like))
-    for sequence in stream.split(1):
+    for sequence in stream:
         with torch.no_grad():
-            active = features.encode(sequence.to(like))
+            active = features.encode(sequence[None].to(like))
         if not isinstance(active, Tensor) or active.shape != shape or not active.isfinite().all():
             got = tuple(active.shape) if isinstance(active, Tensor) else type(active).__name__
             raise ProblemError(f"encode: expected finite activations of shape {shape}, got {got}")
