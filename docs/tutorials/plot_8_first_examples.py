@@ -12,8 +12,6 @@ random BERT otherwise; the other examples take a random GPT-2. Nothing is downlo
 import importlib.util
 import logging
 
-import matplotlib.pyplot as plt
-import numpy as np
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 from transformers import logging as transformers_logging
@@ -52,26 +50,21 @@ else:
 #    attention = model(inputs)[-1]
 #    model_view(attention, tokenizer.convert_ids_to_tokens(inputs[0]))
 #
-# An inspection has the attention of every head, and measures it. The heat map has one measure of all heads, here the
-# largest probability of a query, averaged over the queries.
+# The grid below has a small pattern of every head, with a row for each query. A click on one opens the head: point at a
+# token to see where it attends.
 
 inspection = attsvm.inspect.inspect(bert, batch, margins=False)
-print({name: len(of_set) for name, of_set in inspection.sets().items()})
-_ = inspection.plot("largest_probability")
+inspection.view(tokens=[names])
 
 # %%
-# The head view of BertViz, ``head_view(attention, tokens)``, draws the attention of one head. Here it is the sharpest.
+# An inspection also measures every head. The heat map has the largest probability of a query, averaged over
+# the queries; ``sets`` counts heads by the tokens that they attend to. The head view of BertViz, ``head_view(attention,
+# tokens)``, draws the heads of one layer; the array of one head is in ``view``.
 
+print({name: len(of_set) for name, of_set in inspection.sets().items()})
+_ = inspection.plot("largest_probability")
 layer, head = divmod(int(inspection.measure("largest_probability").argmax()), bert.config.num_attention_heads)
-probabilities = attsvm.inspect.inspect(bert, batch, margins=False, view=(layer, head)).view.probabilities[0]
-fig, axes = plt.subplots(figsize=(4, 3.4), layout="constrained")
-axes.imshow(probabilities, vmin=0, vmax=1, cmap="Blues")
-axes.set(
-    title=f"head {layer}.{head}", xlabel="token", ylabel="query", xticks=range(len(names)), yticks=range(len(names))
-)
-axes.set_xticklabels(names, rotation=60)
-axes.set_yticklabels(names)
-axes.grid(visible=False)
+print(inspection.view(layer, head).probabilities[0].round(2))
 
 # %%
 # Beyond the picture: why does the head select these tokens? ``explain`` splits its logits by what its queries and keys
@@ -137,25 +130,29 @@ print(heads.sets())
 #        tokens, return_type="loss", fwd_hooks=[(get_act_name("v", layer), head_ablation_hook)]
 #    )
 #
-# The output of a head enters the projection of its layer, so that a hook of PyTorch is enough:
+# ``effects`` replaces the output of each head by its mean and by outputs of random places, several times. The row of a
+# head says what it selects, what it writes, and what removing it costs, in nats, with an interval.
 
+effects = heads.effects()
+print(effects)
+print(effects.measure, effects.mean_cost.reshape(2, 4).round(3))
 
-def loss_without(layer, head):
-    def zero(module, arguments):
-        outputs = arguments[0].clone()
-        outputs[..., head * 12 : (head + 1) * 12] = 0.0
-        return (outputs,)
+# %%
+# Direct logit attribution
+# ------------------------
+#
+# What does each head add to the logit of the next token? TransformerLens takes the outputs of all heads through the
+# last norm:
+#
+# .. code-block:: python
+#
+#    per_head, labels = cache.stack_head_results(layer=-1, pos_slice=-1, return_labels=True)
+#    per_head = cache.apply_ln_to_stack(per_head, layer=-1, pos_slice=-1)
+#    attribution = per_head @ model.tokens_to_residual_directions(answer)
+#
+# The effects have it already, less the mean over the vocabulary.
 
-    hook = gpt.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero)
-    with torch.no_grad():
-        loss = gpt(repeated, labels=repeated).loss
-    hook.remove()
-    return float(loss)
-
-
-with torch.no_grad():
-    loss = float(gpt(repeated, labels=repeated).loss)
-print(np.array([[loss_without(layer, head) - loss for head in range(4)] for layer in range(2)]).round(3))
+print(effects.attribution.reshape(2, 4).round(3))
 
 # %%
 # Directions with names
