@@ -8,6 +8,7 @@ from .families import FAMILIES as FAMILIES
 from .families import Cache as Cache
 from .families import Family as Family
 from .families import Layout as Layout
+from .features import Features as Features
 from .grid import HeadGrid as HeadGrid
 from .heads import Head as Head
 from .inspection import inspect as inspect

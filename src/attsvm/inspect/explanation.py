@@ -2,21 +2,21 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
-from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import BIASES, BIASES_OF_TOKENS, CONSTANT, POSITION_BIASES
-from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_streams, split_logits
+from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors, split_by_features
+from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_streams, split_logits, with_features
 from attsvm.inspect.weights import Layer, Tokens
 
 STREAM_ERROR = 1e-3
@@ -67,6 +67,16 @@ class OffsetShare(NamedTuple):
     pair: OriginPair  # the one with the largest share of ``content``, which its share is of the same margin
 
 
+class ErrorTerms(NamedTuple):
+    """The part of decisions that features of a sparse autoencoder do not explain.
+
+    The mean of the error over all tokens belongs to "constant", as that of every origin.
+    """
+
+    share: float  # of the margin: pairs in which the queries, the keys or both come from the error
+    kept: float  # share of the decisions in which the selected token leads the runner-up without these pairs
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
@@ -89,6 +99,9 @@ class Explanation:
         The model and the batch.
     features : tuple of str
         The origins that were given by their vectors.
+    error_variance : float or None
+        With features of a sparse autoencoder, the squared error over the variance of the tokens, as the layer reads
+        both.
 
     See Also
     --------
@@ -140,6 +153,7 @@ class Explanation:
     pattern: str | None
     source: ModelAndBatch
     features: tuple[str, ...] = ()
+    error_variance: float | None = None
 
     def __repr__(self) -> str:
         heads = ", ".join(f"{self.layer}.{head}" for head in self.heads)
@@ -153,6 +167,14 @@ class Explanation:
                 for one in self.offsets(1)
             ),
         ]
+        left, variance = self.error_terms(), self.error_variance
+        if left is not None and variance is not None:
+            lines.append(
+                f"  error of the features: {variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
+                f" {left.kept:.2f} of the decisions remain without it"
+                + ": the features do not explain these heads"
+                * (max(left.share, 1 - left.kept, variance) > 0.5)
+            )
         return "\n".join(lines)
 
     @property
@@ -184,6 +206,16 @@ class Explanation:
         biases = shares[-1, -1] if list(self.groups)[-1] in OF_PAIRS else 0.0
         sums = shares[0, 1:].sum(), shares[1:, 1:].sum() - biases, shares[1:, 0].sum(), shares[0, 0], biases
         return MarginTerms(*(float(share) for share in sums))
+
+    def error_terms(self) -> ErrorTerms | None:
+        """What the error of a sparse autoencoder has of the decisions; None without its features."""
+        if ERROR not in self.groups:
+            return None
+        at = self.splits[0].origins.index(ERROR)
+        margins = [split.margins() for split in self.splits]
+        whole = np.concatenate([one.sum(axis=(0, 1)) for one in margins])
+        without = np.concatenate([np.delete(np.delete(one, at, 0), at, 1).sum(axis=(0, 1)) for one in margins])
+        return ErrorTerms(float(1 - without.sum() / whole.sum()), float((without > 0).mean()))
 
     def pairs(self, most: int | None = 10) -> list[OriginPair]:
         """The pairs of groups with the largest shares in absolute value.
@@ -332,7 +364,7 @@ def explained(
     heads: Collection[int],
     pattern: str | None,
     sets: Mapping[str, Sequence[tuple[int, int]]],
-    origins: Mapping[str, Any] | None = None,
+    origins: Mapping[str, Any] | Features | None = None,
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.inspect.Inspection.explain`."""
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
@@ -341,16 +373,33 @@ def explained(
         raise ProblemError("heads: expected at least one head, got none")
     follows = pattern_of(pattern, captured, source.tokens_of(captured))
     of_queries, of_keys = explainable(source, layer, captured)
-    if origins and of_queries is not of_keys:
+    if origins is not None and of_queries is not of_keys:
         raise ProblemError(f"origins: expected a layer of self-attention, got {captured.name}")
-    features = _features(origins or {}, of_queries)
-    parts = of_queries.entering(features)
+    taken = (CONSTANT, OTHER, ERROR, *of_queries.origins, *(f"{name} heads" for name in sets))
+    vectors = named_vectors({} if origins is None else origins, captured.tokens.shape[-1], taken)
+    if isinstance(origins, Features):
+        about: dict[str, Any] = {"norm": of_queries.norm, "layer": captured, "heads": chosen, "follows": follows}
+        parts = of_queries.entering(partial(split_by_features, origins, **about))
+    else:
+        every = np.concatenate([np.zeros((0, captured.tokens.shape[-1])), *vectors.values()])
+        if len(every) and np.linalg.matrix_rank(every) < len(every):
+            raise ProblemError(
+                "origins: expected linearly independent vectors, got some that are combinations of others; give those"
+                " of a sparse autoencoder as Features, with its encoder"
+            )
+        parts = of_queries.entering(partial(with_features, features=vectors))
     of_tokens = parts if of_queries is of_keys else of_keys.entering()
     splits = [split_logits(parts, of_tokens, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
         raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
-    return Explanation(layer, chosen, splits, _groups(splits[0].origins, sets), pattern, source, tuple(features))
+    features = tuple(name for name in parts if name in vectors or name == OTHER)
+    groups, unexplained = _groups(splits[0].origins, sets), None
+    if isinstance(origins, Features):
+        seen, error = captured.allowed.any(axis=1), parts[ERROR].numpy()
+        tokens = captured.tokens[seen]
+        unexplained = float((error[seen] ** 2).sum() / ((tokens - tokens.mean(axis=0)) ** 2).sum())
+    return Explanation(layer, chosen, splits, groups, pattern, source, features, unexplained)
 
 
 def explainable(source: ModelAndBatch, index: int, layer: Layer) -> tuple[Residual, Residual]:
@@ -373,29 +422,6 @@ def explainable(source: ModelAndBatch, index: int, layer: Layer) -> tuple[Residu
 def _total(residual: Residual) -> Float[np.ndarray, "n T d"]:
     total: np.ndarray = np.sum([part.numpy() for part in residual.entering().values()], axis=0)
     return total
-
-
-def _features(origins: Mapping[str, Any], residual: Residual) -> dict[str, Float[np.ndarray, "k d"]]:
-    """The vectors of given origins, of shape (k, d) each.
-
-    Raises ProblemError if they do not fit the residual stream, or are linearly dependent.
-    """
-    size = next(iter(residual.written[0].values())).shape[-1]
-    found = {}
-    for name, given in origins.items():
-        vectors = np.atleast_2d(as_array(given) if isinstance(given, Tensor) else np.asarray(given, np.float64))
-        if vectors.ndim != 2 or vectors.shape[1] != size or not np.isfinite(vectors).all():
-            raise ProblemError(
-                f"origins[{name!r}]: expected finite vectors of shape (d,) or (k, d) with d = {size}, got shape"
-                f" {np.shape(given)}"
-            )
-        if name in (CONSTANT, *residual.origins):
-            raise ProblemError(f"origins: {name!r} is an origin of the model; give it another name")
-        found[name] = vectors
-    every = np.concatenate([np.zeros((0, size)), *found.values()])
-    if len(every) and np.linalg.matrix_rank(every) < len(every):
-        raise ProblemError("origins: expected linearly independent vectors, got some that are combinations of others")
-    return found
 
 
 def _check_stream(total: Tokens, entered: Tokens, name: str, dtype: torch.dtype) -> None:

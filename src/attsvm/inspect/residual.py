@@ -35,7 +35,7 @@ class Residual:
     """The residual stream of a run of a model, up to one attention layer."""
 
     stream: Node
-    norm: nn.Module | None  # through which the layer reads it
+    norm: nn.Module  # through which the layer reads it; the identity if there is none
     leaves: list[Written]
     written: list[Parts]  # what each of them adds, by origin (b, T, d), in float64
 
@@ -44,12 +44,12 @@ class Residual:
         """Every origin that adds to the stream."""
         return list(dict.fromkeys(origin for parts in self.written for origin in parts))
 
-    def entering(self, features: Mapping[str, Float[np.ndarray, "k d"]] | None = None) -> Parts:
+    def entering(self, resplit: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
         """What enters the layer, by origin, with every norm at its actual scale.
 
-        ``features``: vectors of more origins; see :func:`with_features`.
+        ``resplit``: how the stream before the norm of the layer is split by other origins; see :func:`with_features`.
         """
-        return self._read(self.written, features or {})
+        return self._read(self.written, resplit)
 
     def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
@@ -71,11 +71,11 @@ class Residual:
             return {"": mine + other[sequences, tokens]}
 
         # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
+        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
 
-    def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
-        parts = with_features(split(self.stream, dict(zip(self.leaves, written, strict=True))), features)
-        parts = parts if self.norm is None else normed(self.norm, parts)
+    def _read(self, written: list[Parts], resplit: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
+        parts = resplit(split(self.stream, dict(zip(self.leaves, written, strict=True))))
+        parts = normed(self.norm, parts)
         first = [origin for origin in self.origins if origin in parts]
         return {origin: parts[origin] for origin in (*first, *parts)}
 
@@ -121,7 +121,7 @@ def residual_streams(
 
     Raises ProblemError if they are not known.
     """
-    found: list[list[tuple[Node, nn.Module | None, list[Written], list[Parts]]]] = []
+    found: list[list[tuple[Node, nn.Module, list[Written], list[Parts]]]] = []
     with torch.no_grad(), evaluating(model), Uncompiled():
         for piece in chunks(on_device_of(model, batch)):
             found.append(_traced(model, piece, layers, index))
@@ -140,7 +140,7 @@ def residual_streams(
 
 def _traced(
     model: nn.Module, piece: Any, layers: list[AttentionLayer], index: int
-) -> list[tuple[Node, nn.Module | None, list[Written], list[Parts]]]:
+) -> list[tuple[Node, nn.Module, list[Written], list[Parts]]]:
     """The streams that a layer reads in one pass: how each is made, the norm before the layer, and what is written."""
     known = {layer.name: k for k, layer in enumerate(layers) if not isinstance(layer.family, Unread)}
     modules: dict[nn.Module, list[int]] = {}  # several layers may share one
@@ -176,7 +176,7 @@ def _traced(
             call_model(model, piece)
     found = []
     for tensor, node in zip(sides, trace.entering, strict=True):
-        norm = None
+        norm: nn.Module = nn.Identity()
         if isinstance(node, Normed) and not trace.continues:
             norm, (node,) = node.norm, node.of
         written = leaves(node)

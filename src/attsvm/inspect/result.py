@@ -14,6 +14,7 @@ from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.explanation import Explanation, explainable, explained
+from attsvm.inspect.features import Features
 from attsvm.inspect.grid import HeadGrid, Names
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
 from attsvm.inspect.measures import HEAD_SETS, MEASURES, Measure, selected_tokens
@@ -345,7 +346,7 @@ class Inspection(Result):
         heads: Collection[int] | int,
         pattern: str | None = None,
         *,
-        origins: Mapping[str, Any] | None = None,
+        origins: Mapping[str, Any] | Features | None = None,
     ) -> Explanation:
         """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
 
@@ -360,10 +361,11 @@ class Inspection(Result):
         pattern : str, optional
             "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
             the runner-up is the largest logit outside of it. By default all decisions count.
-        origins : dict of str to array of shape (d,) or (k, d), optional
-            More origins by their vectors in the residual stream before the norm of the layer, such as decoder vectors
-            of a sparse autoencoder. What every other origin adds along these vectors, by least squares, is taken out of
-            it and belongs to them; the sum remains the same.
+        origins : dict of str to array of shape (d,) or (k, d), or Features, optional
+            More origins by their vectors in the residual stream before the norm of the layer, such as probes or
+            differences of class means. What every other origin adds along these vectors, by least squares on all of
+            them, is taken out of it and belongs to them; the sum remains the same. With :class:`Features` of a sparse
+            autoencoder, its features replace the origins of the model, and "error" is what they leave of the stream.
 
         Returns
         -------
@@ -566,6 +568,7 @@ class Inspection(Result):
         preserve: float | None = None,
         ridge: float = 1.0,
         probability: float | None = None,
+        along: Mapping[str, Any] | Features | None = None,
     ) -> Edit:
         """The smallest change of a head's weights after which chosen queries attend to chosen tokens.
 
@@ -597,6 +600,9 @@ class Inspection(Result):
         probability : float, optional
             The least attention to a target, by default 0.9, or the largest to all forgotten tokens together, by default
             0.01. A query whose best token has the lead that this takes over each other one may have more, or less.
+        along : dict of str to array of shape (d,) or (k, d), or Features, optional
+            Directions of the residual stream, as ``origins`` of :meth:`explain`. The change reads nothing else of the
+            tokens, or of the queries: it is the smallest one in their span, and leaves a bias as it is.
 
         Returns
         -------
@@ -616,7 +622,9 @@ class Inspection(Result):
         With rotary positions a row of the keys is the difference of two products, x_α u_α' − x_t u_t', whose partners
         u_t = R_t'R_q q depend on the position of the token.
         """
-        request = Request.checked(targets, forget, probability, change=change, preserve=preserve, ridge=ridge)
+        request = Request.checked(
+            targets, forget, probability, change=change, preserve=preserve, ridge=ridge, along=along
+        )
         if preserve is not None and keep is None:
             raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
         source, kept = self._text("edit", keep)

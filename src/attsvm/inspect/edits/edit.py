@@ -2,21 +2,24 @@
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.linalg import orth
 from torch import nn
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
-from attsvm.inspect.edits.head import EditedHead, HeadWeights, find_weights
+from attsvm.inspect.edits.head import EditedHead, EditMetric, HeadWeights, find_weights
 from attsvm.inspect.edits.report import EditReport, Measured
 from attsvm.inspect.edits.solved import Solved, solve_forgetting, solve_targets
 from attsvm.inspect.edits.targets import Request, Targets, find_columns, find_targets, kept_targets
+from attsvm.inspect.features import Features, as_read, named_vectors
+from attsvm.inspect.residual import residual_stream
 from attsvm.inspect.weights import Layer
 from attsvm.results import Status
 
@@ -151,6 +154,34 @@ class Edit:
             self._found(copied).add(self.weights)
         return copied
 
+    def reads(self, origins: Mapping[str, Any] | Features) -> dict[str, float]:
+        """The share of the change that reads named directions of the residual stream, each by itself.
+
+        The share is ‖g'D‖²/‖D‖_F² for the unit vector g of the direction as the layer reads it, through its norm; with
+        several vectors, their span. It is 1/d for a random direction on average. Directions that are not orthogonal
+        share what they have in common.
+
+        Parameters
+        ----------
+        origins : dict of str to array of shape (d,) or (k, d), or Features
+            As in :meth:`attsvm.inspect.Inspection.explain`.
+
+        Returns
+        -------
+        dict of str to float
+            The largest first.
+
+        Raises
+        ------
+        ProblemError
+            If the vectors do not fit, or the family of the model does not describe its residual stream.
+        """
+        own = find_weights(self.source.model, self.source.layers[self.layer], self.head, self.change)
+        read = _read_by(self.source, self.layer, origins, own, "origins")
+        shares = {name: float(np.sum((orth(rows.T).T @ self.weights) ** 2)) for name, rows in read.items()}
+        total = self.norm**2 or 1.0
+        return {name: share / total for name, share in sorted(shares.items(), key=lambda pair: -pair[1])}
+
     def leave_one_out(self) -> float | None:
         """The share of targets that an edit without their sequence satisfies: an estimate of held-out success.
 
@@ -211,6 +242,16 @@ class Edit:
         return find_weights(model, self.source.layers[self.layer], self.head, self.change)
 
 
+def _read_by(
+    source: ModelAndBatch, index: int, given: Mapping[str, Any] | Features, own: HeadWeights, argument: str
+) -> dict[str, Float[np.ndarray, "k d"]]:
+    """Named directions as a layer reads them; the coordinate of a bias, if there is one, is 0."""
+    vectors = named_vectors(given, own.weight.shape[1], argument=argument)
+    norm = residual_stream(source.model, source.batch, source.layers, index).norm
+    more = (0, 0), (0, own.bias is not None)
+    return {name: np.pad(as_read(norm, of_name), more) for name, of_name in vectors.items()}
+
+
 def make_edit(
     source: ModelAndBatch,
     captured: Layer,
@@ -225,6 +266,13 @@ def make_edit(
     edited = EditedHead(captured, head, request.change, weights.bias is not None)
     unrelated = None if kept is None else EditedHead(kept, head, request.change, weights.bias is not None)
     metric = None if unrelated is None else unrelated.metric(request.ridge)
+    if request.along is not None:
+        rows, columns = edited.weights.shape
+        read = _read_by(source, index, request.along, weights, "along")
+        basis = orth(np.vstack([np.zeros((1, rows)), *read.values()]).T)
+        if not basis.size:
+            raise ProblemError("along: expected a direction that the layer reads, got none")
+        metric = (metric or EditMetric(np.eye(rows), np.eye(columns))).within(basis)
     if request.targets is not None:
         targets = find_targets(request.targets, source.tokens)
         at = np.column_stack([targets[:, 0], find_columns(targets, captured), targets[:, 2]])
@@ -234,6 +282,7 @@ def make_edit(
     change = solved.change
     own = change.weights if metric is None else metric.original(change.weights)
     norm = np.inf if change.status == Status.INFEASIBLE else float(np.linalg.norm(own))
+    size = float(np.linalg.norm(edited.weights))
     return Edit(
         layer=index,
         head=head,
@@ -243,7 +292,7 @@ def make_edit(
         shares=solved.shares(len(targets)),
         **{name: getattr(change, name) for name in ("status", "value", "lower", "violation")},
         norm=norm,
-        relative_norm=norm / edited.size if edited.size else np.inf,
+        relative_norm=norm / size if size else np.inf,
         heads=weights.heads,
         source=source,
         keep=keep,

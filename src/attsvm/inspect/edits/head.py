@@ -33,21 +33,29 @@ class Pairs(NamedTuple):
 class EditMetric(NamedTuple):
     """Cholesky factors of two second moments: ‖D‖² is the mean square of x'D u over independent x and u."""
 
-    inputs: Float[np.ndarray, "d d"]
+    inputs: Float[np.ndarray, "k k"]
     partners: Float[np.ndarray, "d_h d_h"]
+    basis: Float[np.ndarray, "d k"] | None = None  # B, where D = BC is restricted to some directions, and C is found
+
+    def within(self, basis: Float[np.ndarray, "d k"]) -> "EditMetric":
+        """The norm of changes BC, whose inputs have the second moments B'L_x L_x'B; B has orthonormal columns."""
+        root = np.linalg.qr(self.inputs.T @ basis, mode="r")
+        return EditMetric(root.T, self.partners, basis)
 
     def whitened(self, rows: EditRows) -> EditRows:
         """The rows of L_x'D L_u instead of those of D."""
+        own = rows.inputs if self.basis is None else rows.inputs @ self.basis
         inputs, partners = (
             solve_triangular(factor, vectors.reshape(-1, len(factor)).T, lower=True).T.reshape(vectors.shape)
-            for factor, vectors in ((self.inputs, rows.inputs), (self.partners, rows.partners))
+            for factor, vectors in ((self.inputs, own), (self.partners, rows.partners))
         )
         return EditRows(inputs, partners, rows.wanted, rows.query)
 
     def original(self, weights: Float[np.ndarray, "d d_h"]) -> Float[np.ndarray, "d d_h"]:
         """D from L_x'D L_u."""
         left = solve_triangular(self.inputs, weights, trans="T", lower=True)
-        return np.asarray(solve_triangular(self.partners, left.T, trans="T", lower=True).T)
+        found = np.asarray(solve_triangular(self.partners, left.T, trans="T", lower=True).T)
+        return found if self.basis is None else self.basis @ found
 
 
 @dataclass(frozen=True)
@@ -128,11 +136,12 @@ class EditedHead:
         return replace(self, layer=replace(self.layer, projections=parts))
 
     @property
-    def size(self) -> float:
-        """Frobenius norm of the weights that change."""
+    def weights(self) -> Float[np.ndarray, "d d_h"]:
+        """The weights that change; for queries with a bias, it is their last row."""
         parts = self.layer.weights()
-        own = parts.key[self.head] if self.change == "keys" else parts.biased_query(self.head)
-        return float(np.linalg.norm(own))
+        if self.change == "keys":
+            return parts.key[self.head]
+        return parts.biased_query(self.head) if self.has_bias else parts.query[self.head]
 
     @cached_property
     def _inputs(self) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What an edit asks for: tokens that queries should attend to, or tokens that no query should attend to."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 
 from attsvm._utils.checks import check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.inspect.features import Features
 from attsvm.inspect.weights import Layer
 
 Targets = Callable[[np.ndarray], Iterable[tuple[int, int]]] | Iterable[tuple[int, int, int]]
@@ -31,6 +32,7 @@ class Request(NamedTuple):
     preserve: float | None = None
     ridge: float = 1.0
     probability: float = 0.9
+    along: "Mapping[str, Any] | Features | None" = None
 
     @classmethod
     def checked(
