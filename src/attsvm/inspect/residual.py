@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import CONSTANT, AddsHeads, Norms, Parts, Step, joined, normed, watch, written
@@ -39,27 +40,32 @@ class Residual:
         """
         return self._read(self.written, features or {})
 
-    def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
+    def mixed(self, own: Callable[[str], bool]) -> Callable[[Tensor], Tensor]:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
 
-        ``places``: shape (b, T, 2), sequence and place of the token from which the other origins are. ``own``: whether
-        an origin is of the token itself.
+        Returns a function of places, shape (b, T, 2): sequence and place of the token from which the other origins are.
+        ``own``: whether an origin is of the token itself.
         """
-        sequences, tokens = places.unbind(dim=-1)
+        sums: list[tuple[Tensor, Tensor, Callable[..., Tensor]]] = []  # of own and of other origins before each norm
+        parts: Parts = {}
+        for step, of_step in zip([*self.steps, Norms(self.reader.norm)], [*self.written, {}], strict=True):
+            if not isinstance(step, Norms):
+                parts = joined(parts, of_step)
+                continue
+            nothing = torch.zeros_like(next(iter(self.written[0].values())))
+            sides = ([part for origin, part in parts.items() if own(origin) is mine] for mine in (True, False))
+            mine, other = (sum(side, nothing) for side in sides)
+            weights = {name: weight.detach().cpu().double() for name, weight in step.module.named_parameters()}
+            sums.append((mine, other.flatten(0, 1), partial(functional_call, step.module, weights)))
+            parts = {}
 
-        def total(parts: Parts) -> Parts:
-            if not parts:
-                return {}
-            mine = other = torch.zeros_like(next(iter(parts.values())))
-            for origin, part in parts.items():
-                if own(origin):
-                    mine = mine + part
-                else:
-                    other = other + part
-            return {"": mine + other[sequences, tokens]}
+        def mix(places: Tensor) -> Tensor:
+            stream, at = torch.zeros(()), places[..., 0] * places.shape[1] + places[..., 1]
+            for mine, other, norm in sums:
+                stream = norm((stream + mine).add_(other[at]))
+            return stream
 
-        # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written], {}).values())).sum(dim=0)
+        return mix
 
     def _read(self, written: list[Parts], features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:
         parts: Parts = {}

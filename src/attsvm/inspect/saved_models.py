@@ -145,7 +145,7 @@ class SavedModel:
         explanation = None if found.done.view is None else found.done.view.explanation
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:
-                found = found._replace(tests=_tested_reasons(explanation, running, options["seed"], callback))
+                found = found._replace(tests=_tested_reasons(explanation, running, callback))
         if with_twin:
             some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
             of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
@@ -167,26 +167,26 @@ def _testable(held_out: ModelAndBatch, place: tuple[int, int], seed: int, say: C
     running = Running.of(held_out, layer, (head,), None, seed)
     say(
         f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
-        f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
-        " The causal tests will show which origins cause the difference."
+        f" selects, and {running.resampled.mean():.2f} to the same places if its queries and keys are made from random"
+        " tokens. The causal tests will show which origins cause the difference."
     )
     return running
 
 
 def _tested_reasons(
-    explanation: Explanation, running: Running, seed: int, callback: Callable[[Any], object] | None
+    explanation: Explanation, running: Running, callback: Callable[[Any], object] | None
 ) -> tuple[TestedReason, ...]:
     """The pairs with the largest shares, each tested as a reason on other sequences.
 
-    ``running``: the same heads on sequences that they were not explained on. ``seed``: of the resampling and the
-    controls. ``callback``: of the controls of all reasons.
+    ``running``: the same heads on sequences that they were not explained on. ``callback``: of the controls of all
+    reasons.
     """
     pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST_REASONS]
     found = []
     for k, pair in enumerate(pairs):
         counted = in_draws(callback, k, len(pairs), "reason")
         try:
-            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, seed, counted)
+            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, counted)
             found.append(TestedReason(pair, test))
         except ProblemError as error:  # for example without another origin for the controls
             found.append(TestedReason(pair, None, str(error)))

@@ -80,6 +80,8 @@ def _test(reason: "TestedReason") -> dict[str, Any]:
     given = {**reason.pair._asdict(), "untested": reason.untested}
     if reason.test is None:
         given = dict.fromkeys(get_type_hints(CausalTestFields)) | given
+    else:
+        given |= {"sufficiency": reason.test.sufficiency[:3], "necessity": reason.test.necessity[:3]}
     return CausalTestFields.fill(reason.test, **given)
 
 

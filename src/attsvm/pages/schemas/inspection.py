@@ -148,16 +148,24 @@ class CausalTestFields(Fields):
     query: str  # origin of the queries
     key: str  # origin of the keys
     share: Number  # share of the decision margin
-    score: Number  # mean attention to the decided tokens; null without a test, as the numbers below
-    resampled: Number  # the same with all origins of queries and keys from random tokens
-    alone: Number  # the same with all origins but those of the reason from random tokens
-    without_query: Number  # the same with the origins of the queries from random tokens; null if they are constant
-    without_key: Number  # the same with the origins of the keys from random tokens; null if they are constant
-    sufficiency: Number  # effect that is left of everything with alone
-    necessity: Number  # effect that is lost with without_query or without_key, whichever is smaller
-    control_sufficiency: list[Number] | None  # sufficiency of each control
-    control_necessity: list[Number] | None  # necessity of each control
-    passed: bool | None  # whether both are at least 0.5 and exceed those of every control
+    score: Number  # mean attention to the decided tokens; null without a test, as the values below
+    # the same in each draw of random tokens, with all origins of queries and keys from random tokens
+    resampled: list[Number] | None
+    alone: list[Number] | None  # the same with all origins but those of the reason from random tokens
+    # the same with the origins of the queries from random tokens; null entries if they are constant
+    without_query: list[Number] | None
+    # the same with the origins of the keys from random tokens; null entries if they are constant
+    without_key: list[Number] | None
+    # effect that is left of everything with alone: mean over the draws, lower and upper end of its 99 % interval
+    sufficiency: list[Number] | None
+    # effect that is lost with without_query or without_key, whichever is smaller: mean over the draws, lower and upper
+    # end of its 99 % interval
+    necessity: list[Number] | None
+    control_sufficiency: Nested[Number] | None  # sufficiency of each control in each draw
+    control_necessity: Nested[Number] | None  # necessity of each control in each draw
+    # passed: both intervals are above 0.5, and those of the differences to every control above 0; failed: one of both
+    # is below 0.5, or exceeded by at least half of the controls; undecided: neither
+    verdict: str | None
     untested: str  # why there is no test; empty if there is one
 
 
