@@ -140,6 +140,23 @@ def test_reasons_are_tested_on_held_out_text(run, home):
     assert len(re.findall("<td>(passed|failed|undecided)</td>", page)) == len(tests)
 
 
+def test_effects_of_the_heads_are_on_the_page_and_in_the_result(run, home):
+    arguments = ["sharp", "--text", "text.txt", "--effects", "--no-margins", "--no-twin"]
+    status, out, _ = run(*arguments, "--out", "effects", "--json")
+    assert status == 0
+    effects = json.loads(out)["effects"]
+    assert effects["measure"] == "relative change of the last hidden state"
+    assert [(one["layer"], one["head"]) for one in effects["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for one in effects["heads"]:
+        value, low, high = one["cost"]
+        assert low < value < high
+        assert value == pytest.approx(np.mean(one["costs"]))
+    page = (home / "effects" / "index.html").read_text()
+    best = max(effects["heads"], key=lambda one: one["cost"][0])
+    assert f"{best['cost'][0]:.3g} ± " in page
+    check_result(json.loads((home / "effects" / "result.json").read_text()))
+
+
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
     inspected = []
     monkeypatch.setattr(

@@ -82,7 +82,8 @@ class CausalTest:
     ratio linearised at the means (the delta method). An interval covers the resampling: what infinitely many draws on
     these sequences would give. It does not cover the choice of the sequences.
 
-    A reason that is itself a random one exceeds all k controls with a probability of at most 1/(k + 1): by default 1/21.
+    A reason that is itself a random one exceeds all k controls with a probability of at most 1/(k + 1), which is 1/21
+    by default.
     """
 
     query: list[str]

@@ -13,6 +13,7 @@ from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
+from attsvm.inspect.effects import Effects
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
 from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
@@ -51,6 +52,7 @@ class FoundInspections(NamedTuple):
     twin: Inspection | None = None
     steps: tuple[tuple[int, Inspection], ...] = ()
     tests: tuple[TestedReason, ...] = ()  # of the head in detail
+    effects: Effects | None = None
 
     def with_twin(self, twin: Inspection) -> "FoundInspections":
         """The same with the randomly initialised twin."""
@@ -106,6 +108,7 @@ class SavedModel:
         place: tuple[int, int] | None,
         *,
         with_twin: bool,
+        with_effects: bool = False,
         shown: ShowProgress,
         keep: Callable[[FoundInspections], None],
         say: Callable[[str], None],
@@ -114,8 +117,9 @@ class SavedModel:
         """Inspect the model, then its twin and its checkpoints.
 
         ``place``: the layer and the number of the head in detail. ``with_twin``: inspect the same model with random
-        weights, too. ``shown``: shows the progress. ``keep``: called with what is found so far. ``say``: called with
-        what a test of the reasons on the held-out text can show. ``options``: of :func:`attsvm.inspect.inspect`.
+        weights, too. ``with_effects``: what the heads write and what removing them costs, too. ``shown``: shows the
+        progress. ``keep``: called with what is found so far. ``say``: called with what a test of the reasons on the
+        held-out text can show, and why there are no effects. ``options``: of :func:`attsvm.inspect.inspect`.
 
         Raises ProblemError if there is no such head, or its reasons cannot be tested.
         """
@@ -146,6 +150,12 @@ class SavedModel:
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:
                 found = found._replace(tests=_tested_reasons(explanation, running, callback))
+        if with_effects:
+            with shown("effects", lambda _: None) as callback:
+                try:
+                    found = found._replace(effects=found.done.effects(seed=options["seed"], callback=callback))
+                except ProblemError as error:  # the inspection remains
+                    say(f"--effects: {error}")
         if with_twin:
             some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
             of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}

@@ -11,9 +11,10 @@ import numpy as np
 
 from attsvm._utils.progress import counted
 from attsvm._utils.text import head_label, layer_kinds
+from attsvm.pages.inspection_effects import effects_table, effects_words
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table, Text
 from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ SECONDS_A_PAGE = 5.0
 
 SHARE_OF_PAGES = 0.33
 """Largest share of the time that is spent on pages."""
+
+MOST_ROWS = 12
+"""Heads whose effects are shown at once."""
 
 REBUILT = 1e-5
 """The difference of attention probabilities above which a note warns."""
@@ -114,6 +118,18 @@ class InspectionPages:
             yield SpecialPart("picker", {"data": pickers.picker(self._maps[0], inspection, tokens)})
         if inspection.view is not None:
             yield from detail(found, inspection.view, self._seen(inspection.view), sentence, self.words)
+        if found.effects is not None:
+            table = effects_table(inspection, found.effects, self.words)
+            yield Heading("What the heads do")
+            yield Text(effects_words(found.effects), "")
+            # a long table is folded
+            yield (
+                table
+                if len(table.rows) <= MOST_ROWS
+                else Table(table.rows[:MOST_ROWS], table.columns, kind="heads", words=2)
+            )
+            if len(table.rows) > MOST_ROWS:
+                yield Details(f"All {len(table.rows)} heads", [table])
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -127,6 +143,10 @@ class InspectionPages:
                 columns, rows = layer_rows(one)
                 yield Table(rows, columns, name)
         yield from glosses(found.done)
+        if found.effects is not None:
+            table = effects_table(found.done, found.effects, self.words)
+            yield effects_words(found.effects)
+            yield Table(table.rows[:MOST_ROWS], table.columns)
         if found.done.view is not None:
             yield from terminal_detail(found, found.done.view, self._seen(found.done.view), self.sentence)
 

@@ -196,6 +196,29 @@ class ViewFields(Fields):
     tests: list[CausalTestFields]  # causal tests of the largest parts of the decision margin on the text of --held-out
 
 
+class HeadEffectFields(Fields):
+    layer: int  # number of the layer, from 0
+    head: int  # number of the head, from 0
+    pattern: (
+        str  # the kind of token to which it gives at least half of its attention, such as "previous token"; or empty
+    )
+    selected: int  # without a pattern the token of the vocabulary that most queries select; -1 if it is not known
+    selected_share: Number  # attention to the tokens of the pattern, or share of the queries that select this token
+    norm: Number  # mean norm of what it adds to the residual stream
+    share: Number  # mean of that norm divided by the norm of the stream; null if it is not known
+    attribution: Number  # mean of what it adds directly to the logit of the target, minus the mean over the vocabulary
+    written: list[int]  # tokens of the vocabulary whose logits it raises most in this way; -1 without attribution
+    mean_cost: Number  # increase of the measure with its mean output
+    costs: list[Number]  # increase of the measure with outputs of random places, for each draw
+    cost: list[Number]  # mean of the costs, lower and upper end of its 95 % interval
+
+
+class EffectsFields(Fields):
+    measure: str  # what removing a head changes: the loss, or the mean relative change of the last hidden state
+    unattributed: str  # why no logits are attributed; empty if they are
+    heads: list[HeadEffectFields]  # one entry for each head
+
+
 class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     seed: int  # seed of the sample of queries and of the twin
     threads: int | None  # the limit set by --threads; null without one
@@ -218,6 +241,7 @@ class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     twin: list[HeadFields] | None  # the same for a copy of the model with random weights; null without it
     checkpoints: list[CheckpointFields]  # the heads of each checkpoint
     view: ViewFields | None  # one head in detail: that of --view, or the first of --head; null without them
+    effects: EffectsFields | None  # what the heads write and what removing them costs; null without --effects
 
 
 class ModelsSourceFields(Fields):
