@@ -183,7 +183,7 @@ class OutputProjection(NamedTuple):
 
 
 @dataclass
-class Recorded:
+class LayerPass:
     """What one attention layer did while the model ran on all sequences; a row for each query, padded ones included."""
 
     heads: list[Tensor] = field(default_factory=list)  # what the output projection reads (rows, H · d_v)
@@ -210,28 +210,28 @@ def head_effects(
     if unknown is not None or not chosen:
         raise ProblemError(f"heads: expected heads of the inspection, as (layer, head), got {unknown or 'none'}")
     with torch.no_grad(), evaluating(source.model), Uncompiled():
-        return _Effects.of(source, sorted({layer for layer, _ in chosen}), targets).measured(
+        return Ablations.of(source, sorted({layer for layer, _ in chosen}), targets).measured(
             [known[at] for at in chosen], draws, seed, callback
         )
 
 
 @dataclass(frozen=True)
-class _Effects:
-    """The model as it is, and its layers of interest by their numbers."""
+class Ablations:
+    """A model as it is, its layers of interest by their numbers, and what removing their heads changes."""
 
     source: ModelAndBatch
     batch: Any  # on the device of the model
     projections: dict[int, OutputProjection]
-    recorded: dict[int, Recorded]
+    recorded: dict[int, LayerPass]
     outputs: list[Tensor]  # of the model: the last hidden state, or whatever comes first; nothing of logits
     there: list[Tensor] | None  # the places of the outputs that are no padding (b, Q); None if they have no such places
     measure: str
     targets: list[Tensor] | None  # of the loss (b, Q)
-    direct: "_DirectPath | None"
+    direct: "DirectPath | None"
     unattributed: str
 
     @classmethod
-    def of(cls, source: ModelAndBatch, indices: list[int], given: Any) -> "_Effects":
+    def of(cls, source: ModelAndBatch, indices: list[int], given: Any) -> "Ablations":
         """Find the output projections on the first sequence, and run the model as it is."""
         model, batch = source.model, on_device_of(source.model, source.batch)
         wanted = {index: source.layers[index] for index in indices}
@@ -241,10 +241,10 @@ class _Effects:
         direct, unattributed = None, f"{type(model).__name__} has no output head"
         if head is not None:
             try:
-                direct, unattributed = _DirectPath.of(model, first, head, projections), ""
+                direct, unattributed = DirectPath.of(model, first, head, projections), ""
             except ProblemError as error:
                 unattributed = str(error)
-        recorded = {index: Recorded() for index in wanted}
+        recorded = {index: LayerPass() for index in wanted}
         places: dict[str, list[Tensor]] = {layer.name: [] for layer in source.layers}
         ahead = False  # whether queries of the last self-attention may attend to later tokens
         outputs: list[Tensor] = []
@@ -274,7 +274,8 @@ class _Effects:
             raise ProblemError(f"targets: expected a model whose output are logits, got {type(model).__name__}")
         shapes = [output.shape[:2] for output in outputs]
         # of the last layer with the places of the output
-        there = next((of for of in reversed(places.values()) if [one.shape for one in of] == shapes), None)
+        of_layers = reversed(places.values()) if output.ndim == 3 else ()
+        there = next((of for of in of_layers if [one.shape for one in of] == shapes), None)
         targets = _targets(model, batch, given, there, not ahead) if is_lm else None
         what = "the last hidden state" if head is None and output.ndim == 3 else "the output"
         measure = f"relative change of {what}" if targets is None else "loss"
@@ -305,11 +306,8 @@ class _Effects:
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
         module, _, weights = self.projections[one.layer]
-        at, there = (
-            slice(one.head * weights.shape[1], (one.head + 1) * weights.shape[1]),
-            self.recorded[one.layer].rows(),
-        )
-        done = 0
+        size, there, done = weights.shape[1], self.recorded[one.layer].rows(), 0
+        at = slice(one.head * size, (one.head + 1) * size)
 
         def replaced(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             nonlocal done
@@ -396,7 +394,7 @@ def _output(output: Any) -> Tensor:
 
 
 def _record(
-    stack: contextlib.ExitStack, model: nn.Module, layer: AttentionLayer, projection: OutputProjection, into: Recorded
+    stack: contextlib.ExitStack, model: nn.Module, layer: AttentionLayer, projection: OutputProjection, into: LayerPass
 ) -> None:
     """Record what an output projection reads, and the residual stream that enters the block."""
     width = projection.weights.shape[-1]
@@ -495,7 +493,7 @@ def _targets(model: nn.Module, batch: Any, given: Any, there: list[Tensor] | Non
 
 
 @dataclass
-class _DirectPath:
+class DirectPath:
     """From what heads add to the logits: the residual stream, the last norm at its actual scale, the output head."""
 
     norm: nn.Module
@@ -507,7 +505,7 @@ class _DirectPath:
     inverse_sizes: list[Tensor] = field(default_factory=list)  # 1/σ at each place, as the norm computed it
 
     @classmethod
-    def of(cls, model: nn.Module, first: Any, head: Any, projections: dict[int, OutputProjection]) -> "_DirectPath":
+    def of(cls, model: nn.Module, first: Any, head: Any, projections: dict[int, OutputProjection]) -> "DirectPath":
         """Find the last norm, and which layers add to what it reads.
 
         With the outputs of all other norms kept as they are, a vector that is added to the output of a layer reaches

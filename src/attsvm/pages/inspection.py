@@ -122,14 +122,9 @@ class InspectionPages:
             table = effects_table(inspection, found.effects, self.words)
             yield Heading("What the heads do")
             yield Text(effects_words(found.effects), "")
-            # a long table is folded
-            yield (
-                table
-                if len(table.rows) <= MOST_ROWS
-                else Table(table.rows[:MOST_ROWS], table.columns, kind="heads", words=2)
-            )
+            yield Table(table.rows[:MOST_ROWS], table.columns, kind="heads", words=2)
             if len(table.rows) > MOST_ROWS:
-                yield Details(f"All {len(table.rows)} heads", [table])
+                yield Details(f"All {len(table.rows)} heads by what removing them costs", [table])
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)

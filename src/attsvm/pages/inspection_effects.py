@@ -24,8 +24,8 @@ def effects_words(effects: "Effects") -> str:
     measure = "increase of the loss, in nats" if effects.measure == "loss" else f"mean {effects.measure}"
     return (
         f"{said}Removing a head replaces its output by that of a random place of the text, or by its mean. The cost is"
-        f" the {measure}: the mean over {effects.costs.shape[1]} draws ± half of Student's 95 % interval, which does not"
-        " cover the choice of the text."
+        f" the {measure}: the mean over {effects.costs.shape[1]} draws ± half of Student's 95 % interval, which does"
+        " not cover the choice of the text."
     )
 
 
@@ -35,13 +35,14 @@ def effects_table(
     """A row for each head, the most costly first."""
     margins = {(one.layer, one.head): one.margin for one in inspection.heads}
     solved = any(margin is not None for margin in margins.values())
-    columns = ["head", "selects", *(["Margin over the best"] if solved else []), "writes", "of the stream"]
+    columns = ["head", "selects", *(["Margin over the best"] if solved else [])]
+    columns += [*([] if effects.unattributed else ["writes"]), "of the stream", "removing it costs", "by its mean"]
     found = []
     for k, (head, selects, writes, cost) in enumerate(effects.rows(words)):
         margin = margins[int(effects.layer[k]), int(effects.head[k])]
         ratio = ["-" if margin is None else interval_words(margin)] if solved else []
         share = "-" if np.isnan(effects.share[k]) else percent(float(effects.share[k]))
-        written = "-" if effects.unattributed else writes
-        found.append((head, selects, *ratio, written, share, cost, short(float(effects.mean_cost[k]))))
+        written = [] if effects.unattributed else [writes]
+        found.append((head, selects, *ratio, *written, share, cost, short(float(effects.mean_cost[k]))))
     order = np.argsort(-effects.cost.value, kind="stable")
-    return Table([found[k] for k in order], [*columns, "removing it costs", "by its mean"], kind="heads", words=2)
+    return Table([found[k] for k in order], columns, kind="heads", words=2)
