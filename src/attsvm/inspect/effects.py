@@ -300,8 +300,8 @@ class Ablations:
             rows.append((*at, *self._selects(one), *self._writes(one, own, there), costs[0], costs[1:]))
             if callback is not None:
                 callback(Progress(step, len(heads)))
-        columns = (np.array(column) for column in zip(*rows, strict=True))
-        return Effects(*columns, self.measure, self.unattributed)
+        columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
+        return Effects(*columns, measure=self.measure, unattributed=self.unattributed)
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
@@ -385,8 +385,9 @@ def _first_sequence(batch: Any) -> Any:
 def _output(output: Any) -> Tensor:
     """Logits, the last hidden state, or the first tensor that a model returns."""
     for name in ("logits", "last_hidden_state"):
-        if isinstance(getattr(output, name, None), Tensor):
-            return getattr(output, name)
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
     if isinstance(output, Tensor):
         return output
     entries = output.values() if hasattr(output, "values") else output
@@ -489,7 +490,8 @@ def _targets(model: nn.Module, batch: Any, given: Any, there: list[Tensor] | Non
     if given is None and is_causal:
         target, counts = target.roll(-1, 1), counts & counts.roll(-1, 1)
         counts[:, -1] = False
-    return list(target.masked_fill(~counts, NOT_COUNTED).split([len(one) for one in there]))
+    sizes = [len(one) for one in there]
+    return list(target.masked_fill(~counts, NOT_COUNTED).split(sizes))  # type: ignore[no-untyped-call]
 
 
 @dataclass
