@@ -126,15 +126,35 @@ def test_reasons_are_tested_on_held_out_text(run, home):
     tests = result["view"]["tests"]
     assert tests
     for test in tests:
-        bounds = 0.5, *test["control_sufficiency"]
-        if test["passed"]:
-            assert test["sufficiency"] > max(bounds)
+        value, low, high = test["sufficiency"]
+        assert low <= value <= high
+        assert len(test["alone"]) == 10
+        if test["verdict"] == "passed":
+            assert low >= 0.5
+            assert value > np.mean(test["control_sufficiency"], axis=1).max()
         pairs = {(pair["query"], pair["key"]) for pair in result["view"]["origins"]["pairs"]}
         assert (test["query"], test["key"]) in pairs
     assert sum(one["share"] for one in result["view"]["directions"]) <= 1
     page = (home / "tested" / "index.html").read_text()
     assert page.count("of ‖W‖²") == 3
-    assert len(re.findall("<td>(passed|failed)</td>", page)) == len(tests)
+    assert len(re.findall("<td>(passed|failed|undecided)</td>", page)) == len(tests)
+
+
+def test_effects_of_the_heads_are_on_the_page_and_in_the_result(run, home):
+    arguments = ["sharp", "--text", "text.txt", "--effects", "--no-margins", "--no-twin"]
+    status, out, _ = run(*arguments, "--out", "effects", "--json")
+    assert status == 0
+    effects = json.loads(out)["effects"]
+    assert effects["measure"] == "relative change of the last hidden state"
+    assert [(one["layer"], one["head"]) for one in effects["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for one in effects["heads"]:
+        value, low, high = one["cost"]
+        assert low < value < high
+        assert value == pytest.approx(np.mean(one["costs"]))
+    page = (home / "effects" / "index.html").read_text()
+    best = max(effects["heads"], key=lambda one: one["cost"][0])
+    assert f"{best['cost'][0]:.3g} ± " in page
+    check_result(json.loads((home / "effects" / "result.json").read_text()))
 
 
 def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):

@@ -3,6 +3,7 @@ from .comparison import compare as compare
 from .edits.edit import Edit as Edit
 from .edits.report import EditReport as EditReport
 from .edits.scan import Scan as Scan
+from .effects import Effects as Effects
 from .explanation import Explanation as Explanation
 from .families import FAMILIES as FAMILIES
 from .families import Cache as Cache

@@ -13,7 +13,7 @@ from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
-from attsvm.inspect.causal import CONTROLS, CausalTest, Reason, Running
+from attsvm.inspect.causal import CONTROLS, DRAWS, CausalTest, Reason, Running
 from attsvm.inspect.families.stream import BIASES, BIASES_OF_TOKENS, CONSTANT, POSITION_BIASES
 from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors, split_by_features
 from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_streams, split_logits, with_features
@@ -283,6 +283,7 @@ class Explanation:
         key: str | None = None,
         *,
         controls: int = CONTROLS,
+        draws: int = DRAWS,
         seed: int = 0,
         progress: bool = False,
     ) -> CausalTest:
@@ -292,7 +293,8 @@ class Explanation:
         token itself, and from all other origins of random tokens of the batch (sufficiency); or these origins are of
         random tokens, first in the queries and then in the keys (necessity). All norms are computed again. Both are
         divided by the effect of taking all origins from random tokens. The score is the mean attention to the selected
-        token; with a pattern, to the tokens of the pattern, for the queries that select one.
+        token; with a pattern, to the tokens of the pattern, for the queries that select one. Scores are means over
+        several draws of the random tokens, with intervals; where these do not decide, the verdict is "undecided".
 
         Parameters
         ----------
@@ -302,8 +304,10 @@ class Explanation:
             Groups of origins, of ``groups``. By default those of the pair with the largest share. With "constant" the
             queries are their mean over the batch, or the keys; there is nothing of them that could be necessary.
         controls : int
-            Number of random reasons of equal size that share no origin with this one on the same side. Each has a
-            resampling of its own. Where few origins are left, some occur several times, or are smaller.
+            Number of random reasons of equal size that share no origin with this one on the same side. Where
+            few origins are left, some occur several times, or are smaller.
+        draws : int
+            Number of resamplings, at least 2; the same ones for the reason and its controls.
         seed : int
             Of the resampling and the controls.
         progress : bool
@@ -329,8 +333,8 @@ class Explanation:
         >>> model, tokens = transformers.GPT2Model(config), torch.randint(64, (16, 16))
         >>> inspection = attsvm.inspect.inspect(model, {"input_ids": tokens[:8]}, margins=False)
         >>> test = inspection.explain(1, 0).test({"input_ids": tokens[8:]}, controls=2)
-        >>> len(test.control_necessity)
-        2
+        >>> test.control_necessity.shape, test.verdict in ("passed", "failed", "undecided")
+        ((2, 10), True)
         """
         if self.features:
             raise ProblemError(
@@ -343,9 +347,9 @@ class Explanation:
         check_flag("progress", progress)
         reason = reason_of(self, query, key)
         source = ModelAndBatch.whole(self.source.model, batch, self.source.layers)
-        running = Running.of(source, self.layer, self.heads, self.pattern, seed)
+        running = Running.of(source, self.layer, self.heads, self.pattern, seed, draws)
         with shown(progress, "causal test") as callback:
-            return running.test(reason, controls, seed, callback)
+            return running.test(reason, controls, callback)
 
 
 def reason_of(explanation: Explanation, query: str, key: str) -> Reason:

@@ -3,22 +3,26 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import (
     BIASES_OF_TOKENS,
     CONSTANT,
     POSITION_BIASES,
+    Multiple,
     Node,
     Normed,
     Parts,
     StreamTrace,
+    Sum,
     Written,
     leaves,
     normed,
@@ -51,33 +55,53 @@ class Residual:
         """
         return self._read(self.written, resplit)
 
-    def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
+    def mixed(self, own: Callable[[str], bool]) -> Callable[[Tensor], Tensor]:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
 
-        ``places``: shape (b, T, 2), sequence and place of the token from which the other origins are. ``own``: whether
-        an origin is of the token itself.
+        Returns a function of places, shape (b, T, 2): sequence and place of the token from which the other origins are.
+        ``own``: whether an origin is of the token itself.
         """
-        sequences, tokens = places.unbind(dim=-1)
-
-        def total(parts: Parts) -> Parts:
-            if not parts:
-                return {}
-            mine = other = torch.zeros_like(next(iter(parts.values())))
-            for origin, part in parts.items():
-                if own(origin):
-                    mine = mine + part
-                else:
-                    other = other + part
-            return {"": mine + other[sequences, tokens]}
-
-        # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
-        return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
+        written = dict(zip(self.leaves, self.written, strict=True))
+        mixed = _mixed(Normed((self.stream,), self.norm), written, own)
+        return lambda places: mixed(places[..., 0] * places.shape[1] + places[..., 1])
 
     def _read(self, written: list[Parts], resplit: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
         parts = resplit(split(self.stream, dict(zip(self.leaves, written, strict=True))))
         parts = normed(self.norm, parts)
         first = [origin for origin in self.origins if origin in parts]
         return {origin: parts[origin] for origin in (*first, *parts)}
+
+
+def _mixed(node: Node, written: Mapping[Written, Parts], own: Callable[[str], bool]) -> Callable[[Tensor], Tensor]:
+    """A stream as a function of the flat places of other origins; what is added between two norms is summed once."""
+    mine, other = torch.zeros(()), torch.zeros(())
+    behind: list[tuple[Any, Callable[..., Tensor], Callable[[Tensor], Tensor]]] = []  # factor, norm, and its stream
+
+    def add(one: Node, factor: Any) -> None:
+        nonlocal mine, other
+        match one:
+            case Written():
+                for origin, part in written[one].items():
+                    mine, other = (mine + factor * part, other) if own(origin) else (mine, other + factor * part)
+            case Normed():
+                weights = {name: weight.detach().cpu().double() for name, weight in one.norm.named_parameters()}
+                behind.append((factor, partial(functional_call, one.norm, weights), _mixed(one.of[0], written, own)))
+            case Multiple():
+                scaled = one.factor.detach().cpu().double() if isinstance(one.factor, Tensor) else one.factor
+                add(one.of[0], factor * scaled)
+            case Sum():
+                for inner in one.of:
+                    add(inner, factor)
+
+    add(node, 1.0)
+
+    def at(places: Tensor) -> Tensor:
+        stream = mine + (other.flatten(0, 1)[places] if other.ndim else other)
+        for factor, norm, inner in behind:
+            stream = stream + factor * norm(inner(places)).double()
+        return stream
+
+    return at
 
 
 def with_features(parts: Parts, features: Mapping[str, Float[np.ndarray, "k d"]]) -> Parts:

@@ -1,18 +1,21 @@
 """The result of an inspection: numbers for every head, and what can be computed from its model again."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.checks import check_flag, check_integer, check_number
+from attsvm._utils.checks import check_flag, check_integer, check_number, check_seed
+from attsvm._utils.progress import Progress, shown
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
+from attsvm.inspect.causal import DRAWS
 from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
+from attsvm.inspect.effects import Effects, head_effects
 from attsvm.inspect.explanation import Explanation, explainable, explained
 from attsvm.inspect.features import Features
 from attsvm.inspect.grid import HeadGrid, Names
@@ -550,6 +553,58 @@ class Inspection(Result):
         captured = self._source("rotary_margin").captured(layer, head)
         probabilities = captured.probabilities(head)
         return rotary_margin(captured, head, selected_tokens(probabilities, captured.allowed))
+
+    def effects(
+        self,
+        heads: Collection[tuple[int, int]] | None = None,
+        *,
+        targets: Any = None,
+        draws: int = DRAWS,
+        seed: int = 0,
+        progress: bool = False,
+        callback: Callable[[Progress], object] | None = None,
+    ) -> Effects:
+        """What heads write to the residual stream and to the logits, and what removing them costs.
+
+        :ref:`Provisional <provisional>`: it may change in any minor version.
+
+        Parameters
+        ----------
+        heads : collection of (layer, head), optional
+            Heads of the inspection; by default all.
+        targets : int array of shape (n, T), optional
+            The token that the logits at each place are compared with; −100 where none is. By default the next token of
+            the text for a model in which no query attends to later tokens, and else the token itself.
+        draws : int
+            Number of ablations of each head by outputs of random places, at least 2.
+        seed : int
+            Of these places.
+        progress : bool
+            Show the progress, as :func:`attsvm.train` does.
+        callback : callable, optional
+            Called with a :class:`attsvm.Progress` after each head.
+
+        Returns
+        -------
+        Effects
+
+        Raises
+        ------
+        ProblemError
+            If there is no such head, or no linear layer reads the outputs of the heads of a layer side by side, as in
+            ``nn.MultiheadAttention`` and with gated outputs.
+
+        Notes
+        -----
+        The model runs ``draws + 1`` times for each head, and memory holds what the layers of these heads make on all
+        sequences.
+        """
+        check_integer("draws", draws, 2)
+        check_seed(seed)
+        check_flag("progress", progress)
+        source = self._source("effects")
+        with shown(progress, "effects", callback) as report:
+            return head_effects(source, self.heads, heads, targets, draws, seed, report)
 
     def _source(self, method: str) -> ModelAndBatch:
         if self.source is None:

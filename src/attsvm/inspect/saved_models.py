@@ -13,6 +13,7 @@ from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, CausalTest, Running
+from attsvm.inspect.effects import Effects
 from attsvm.inspect.explanation import Explanation, OriginPair, reason_of
 from attsvm.inspect.heads import HeadProgress
 from attsvm.inspect.inspection import inspect
@@ -51,6 +52,7 @@ class FoundInspections(NamedTuple):
     twin: Inspection | None = None
     steps: tuple[tuple[int, Inspection], ...] = ()
     tests: tuple[TestedReason, ...] = ()  # of the head in detail
+    effects: Effects | None = None
 
     def with_twin(self, twin: Inspection) -> "FoundInspections":
         """The same with the randomly initialised twin."""
@@ -111,6 +113,7 @@ class SavedModel:
         place: tuple[int, int] | None,
         *,
         with_twin: bool,
+        with_effects: bool = False,
         shown: ShowProgress,
         keep: Callable[[FoundInspections], None],
         say: Callable[[str], None],
@@ -119,8 +122,9 @@ class SavedModel:
         """Inspect the model, then its twin and its checkpoints.
 
         ``place``: the layer and the number of the head in detail. ``with_twin``: inspect the same model with random
-        weights, too. ``shown``: shows the progress. ``keep``: called with what is found so far. ``say``: called with
-        what a test of the reasons on the held-out text can show. ``options``: of :func:`attsvm.inspect.inspect`.
+        weights, too. ``with_effects``: what the heads write and what removing them costs, too. ``shown``: shows the
+        progress. ``keep``: called with what is found so far. ``say``: called with what a test of the reasons on the
+        held-out text can show, and why there are no effects. ``options``: of :func:`attsvm.inspect.inspect`.
 
         Raises ProblemError if there is no such head, or its reasons cannot be tested.
         """
@@ -150,7 +154,13 @@ class SavedModel:
         explanation = None if found.done.detail is None else found.done.detail.explanation
         if running is not None and explanation is not None:
             with shown("causal tests", lambda _: None) as callback:
-                found = found._replace(tests=_tested_reasons(explanation, running, options["seed"], callback))
+                found = found._replace(tests=_tested_reasons(explanation, running, callback))
+        if with_effects:
+            with shown("effects", lambda _: None) as callback:
+                try:
+                    found = found._replace(effects=found.done.effects(seed=options["seed"], callback=callback))
+                except ProblemError as error:  # the inspection remains
+                    say(f"--effects: {error}")
         if with_twin:
             some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
             of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
@@ -172,26 +182,26 @@ def _testable(held_out: ModelAndBatch, place: tuple[int, int], seed: int, say: C
     running = Running.of(held_out, layer, (head,), None, seed)
     say(
         f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
-        f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
-        " The causal tests will show which origins cause the difference."
+        f" selects, and {running.resampled.mean():.2f} to the same places if its queries and keys are made from random"
+        " tokens. The causal tests will show which origins cause the difference."
     )
     return running
 
 
 def _tested_reasons(
-    explanation: Explanation, running: Running, seed: int, callback: Callable[[Any], object] | None
+    explanation: Explanation, running: Running, callback: Callable[[Any], object] | None
 ) -> tuple[TestedReason, ...]:
     """The pairs with the largest shares, each tested as a reason on other sequences.
 
-    ``running``: the same heads on sequences that they were not explained on. ``seed``: of the resampling and the
-    controls. ``callback``: of the controls of all reasons.
+    ``running``: the same heads on sequences that they were not explained on. ``callback``: of the controls of all
+    reasons.
     """
     pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST_REASONS]
     found = []
     for k, pair in enumerate(pairs):
         counted = in_draws(callback, k, len(pairs), "reason")
         try:
-            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, seed, counted)
+            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, counted)
             found.append(TestedReason(pair, test))
         except ProblemError as error:  # for example without another origin for the controls
             found.append(TestedReason(pair, None, str(error)))

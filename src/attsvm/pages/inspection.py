@@ -14,9 +14,10 @@ import numpy as np
 from attsvm._utils.progress import counted
 from attsvm._utils.text import head_label, layer_kinds
 from attsvm.errors import ProblemError
+from attsvm.pages.inspection_effects import effects_table, effects_words
 from attsvm.pages.inspection_numbers import inspection_numbers, largest_error
 from attsvm.pages.inspection_view import detail, interval_words, terminal_detail
-from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table
+from attsvm.pages.page import AnyPart, Details, Figures, Heading, Page, Shown, SpecialPart, Table, Text
 from attsvm.pages.words import kinds_of_layers, layer_labels, listed, percent, short
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ SECONDS_A_PAGE = 5.0
 
 SHARE_OF_PAGES = 0.33
 """Largest share of the time that is spent on pages."""
+
+MOST_ROWS = 12
+"""Heads whose effects are shown at once."""
 
 REBUILT = 1e-5
 """The difference of attention probabilities above which a note warns."""
@@ -121,6 +125,13 @@ class InspectionPages:
         if inspection.detail is not None:
             keys, queries = self._seen(inspection, inspection.detail)
             yield from detail(found, inspection.detail, keys, sentence, self.words, queries)
+        if found.effects is not None:
+            table = effects_table(inspection, found.effects, self.words)
+            yield Heading("What the heads do")
+            yield Text(effects_words(found.effects), "")
+            yield Table(table.rows[:MOST_ROWS], table.columns, kind="heads", words=2)
+            if len(table.rows) > MOST_ROWS:
+                yield Details(f"All {len(table.rows)} heads by what removing them costs", [table])
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -134,6 +145,10 @@ class InspectionPages:
                 columns, rows = layer_rows(one)
                 yield Table(rows, columns, name)
         yield from glosses(found.done)
+        if found.effects is not None:
+            table = effects_table(found.done, found.effects, self.words)
+            yield effects_words(found.effects)
+            yield Table(table.rows[:MOST_ROWS], table.columns)
         if found.done.detail is not None:
             keys, queries = self._seen(found.done, found.done.detail)
             yield from terminal_detail(found, found.done.detail, keys, self.sentence, queries)

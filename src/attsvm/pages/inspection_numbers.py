@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.pages.schemas.inspection import (
     CausalTestFields,
+    HeadEffectFields,
     HeadFields,
     InspectResult,
     LayerGroupFields,
@@ -15,7 +16,7 @@ from attsvm.pages.schemas.inspection import (
 from attsvm.results import Status
 
 if TYPE_CHECKING:
-    from attsvm.inspect import Explanation, FoundInspections, Head, HeadView, Inspection, TestedReason
+    from attsvm.inspect import Effects, Explanation, FoundInspections, Head, HeadView, Inspection, TestedReason
     from attsvm.svm import MarginInterval
 
 
@@ -25,7 +26,7 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
     ``about``: the fields that ``found`` does not have: ``source``, ``command``, ``threads``, ``seconds``, and
     ``interrupted``, whether something is missing in it.
     """
-    inspection, twin, steps, tests = found
+    inspection, twin, steps, tests, effects = found
     return InspectResult.fill(
         inspection,
         **about,
@@ -40,6 +41,7 @@ def inspection_numbers(found: "FoundInspections", **about: Any) -> dict[str, Any
         twin=None if twin is None else [head_numbers(head) for head in twin.heads],
         checkpoints=[{"step": step, "heads": [head_numbers(head) for head in one.heads]} for step, one in steps],
         view=None if inspection.detail is None else _view(inspection.detail, tests),
+        effects=None if effects is None else _effects(effects),
     )
 
 
@@ -76,10 +78,20 @@ def _view(view: "HeadView", tests: "tuple[TestedReason, ...]") -> dict[str, Any]
     )
 
 
+def _effects(effects: "Effects") -> dict[str, Any]:
+    estimates = zip(*effects.cost[:3], strict=True)
+    columns = {name: value for name, value in vars(effects).items() if isinstance(value, np.ndarray)}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    heads = [HeadEffectFields.fill(row, cost=list(cost)) for row, cost in zip(rows, estimates, strict=True)]
+    return {"measure": effects.measure, "unattributed": effects.unattributed, "heads": heads}
+
+
 def _test(reason: "TestedReason") -> dict[str, Any]:
     given = {**reason.pair._asdict(), "untested": reason.untested}
     if reason.test is None:
         given = dict.fromkeys(get_type_hints(CausalTestFields)) | given
+    else:
+        given |= {"sufficiency": reason.test.sufficiency[:3], "necessity": reason.test.necessity[:3]}
     return CausalTestFields.fill(reason.test, **given)
 
 

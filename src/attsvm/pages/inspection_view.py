@@ -155,8 +155,11 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
         "and positions are shuffled. Sufficiency: the queries and keys keep the origins of the pair, and all "
         "others are random. Necessity: the origins of the pair are random, in the queries or in the keys, "
         "whichever matters less. Both are divided by the effect of making everything random. A pair passes if both "
-        "are at least 0.5 and larger than those of 20 random pairs, the controls. Constant queries are the mean "
-        f"query. {TESTED}",
+        "are above 0.5 and above those of each of 20 random pairs, the controls, and fails if one is below 0.5 or "
+        "below those of half of the controls. Otherwise it is undecided. What counts are means over "
+        f"{_draws(tests)} draws of the random tokens and their 99 % intervals (Student's), which cover these draws and "
+        "not the choice of the text. A pair that is itself a random one exceeds all 20 controls with a probability of "
+        f"at most 1/21. Constant queries are the mean query. {TESTED}",
         "",
     )
     table = _test_table(tests)
@@ -193,7 +196,7 @@ TEST_COLUMNS = ("queries from", "keys from", "attention", "sufficient", "necessa
 
 TESTED = (
     "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
-    " with those of the keys. In parentheses: the largest of the controls."
+    " with those of the keys. In parentheses: the largest mean of a control."
 )
 """The meaning of the columns."""
 
@@ -203,13 +206,19 @@ def _test_table(tests: "tuple[TestedReason, ...]") -> Table:
     lines = []
     for pair, test, _ in tests:
         if test is not None:
-            scores = (test.alone, test.without_query, test.without_key)
+            scores = (float(one.mean()) for one in (test.alone, test.without_query, test.without_key))
             changed = ", ".join("-" if np.isnan(score) else f"{score:z.2f}" for score in scores)
             effects = (test.sufficiency, test.control_sufficiency), (test.necessity, test.control_necessity)
-            cells = (f"{effect:z.2f} ({controls.max():z.2f})" for effect, controls in effects)
-            passed = "passed" if test.passed else "failed"
-            lines.append((pair.query, pair.key, f"{test.score:z.2f} → {changed}", *cells, passed))
+            cells = (
+                f"{one.value:z.2f} ± {one.high - one.value:.2f} ({controls.mean(axis=-1).max():z.2f})"
+                for one, controls in effects
+            )
+            lines.append((pair.query, pair.key, f"{test.score:z.2f} → {changed}", *cells, test.verdict))
     return Table(lines, TEST_COLUMNS, kind="origins", words=len(TEST_COLUMNS))
+
+
+def _draws(tests: "tuple[TestedReason, ...]") -> int:
+    return next((len(reason.test.alone) for reason in tests if reason.test is not None), 0)
 
 
 def untested_words(tests: "tuple[TestedReason, ...]") -> str:

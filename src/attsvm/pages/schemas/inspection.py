@@ -151,16 +151,24 @@ class CausalTestFields(Fields):
     query: str  # origin of the queries
     key: str  # origin of the keys
     share: Number  # share of the decision margin
-    score: Number  # mean attention to the decided tokens; null without a test, as the numbers below
-    resampled: Number  # the same with all origins of queries and keys from random tokens
-    alone: Number  # the same with all origins but those of the reason from random tokens
-    without_query: Number  # the same with the origins of the queries from random tokens; null if they are constant
-    without_key: Number  # the same with the origins of the keys from random tokens; null if they are constant
-    sufficiency: Number  # effect that is left of everything with alone
-    necessity: Number  # effect that is lost with without_query or without_key, whichever is smaller
-    control_sufficiency: list[Number] | None  # sufficiency of each control
-    control_necessity: list[Number] | None  # necessity of each control
-    passed: bool | None  # whether both are at least 0.5 and exceed those of every control
+    score: Number  # mean attention to the decided tokens; null without a test, as the values below
+    # the same in each draw of random tokens, with all origins of queries and keys from random tokens
+    resampled: list[Number] | None
+    alone: list[Number] | None  # the same with all origins but those of the reason from random tokens
+    # the same with the origins of the queries from random tokens; null entries if they are constant
+    without_query: list[Number] | None
+    # the same with the origins of the keys from random tokens; null entries if they are constant
+    without_key: list[Number] | None
+    # effect that is left of everything with alone: mean over the draws, lower and upper end of its 99 % interval
+    sufficiency: list[Number] | None
+    # effect that is lost with without_query or without_key, whichever is smaller: mean over the draws, lower and upper
+    # end of its 99 % interval
+    necessity: list[Number] | None
+    control_sufficiency: Nested[Number] | None  # sufficiency of each control in each draw
+    control_necessity: Nested[Number] | None  # necessity of each control in each draw
+    # passed: both intervals are above 0.5, and those of the differences to every control above 0; failed: one of both
+    # is below 0.5, or exceeded by at least half of the controls; undecided: neither
+    verdict: str | None
     untested: str  # why there is no test; empty if there is one
 
 
@@ -191,6 +199,29 @@ class ViewFields(Fields):
     tests: list[CausalTestFields]  # causal tests of the largest parts of the decision margin on the text of --held-out
 
 
+class HeadEffectFields(Fields):
+    layer: int  # number of the layer, from 0
+    head: int  # number of the head, from 0
+    pattern: (
+        str  # the kind of token to which it gives at least half of its attention, such as "previous token"; or empty
+    )
+    selected: int  # without a pattern the token of the vocabulary that most queries select; -1 if it is not known
+    selected_share: Number  # attention to the tokens of the pattern, or share of the queries that select this token
+    norm: Number  # mean norm of what it adds to the residual stream
+    share: Number  # mean of that norm divided by the norm of the stream; null if it is not known
+    attribution: Number  # mean of what it adds directly to the logit of the target, minus the mean over the vocabulary
+    written: list[int]  # tokens of the vocabulary whose logits it raises most in this way; -1 without attribution
+    mean_cost: Number  # increase of the measure with its mean output
+    costs: list[Number]  # increase of the measure with outputs of random places, for each draw
+    cost: list[Number]  # mean of the costs, lower and upper end of its 95 % interval
+
+
+class EffectsFields(Fields):
+    measure: str  # what removing a head changes: the loss, or the mean relative change of the last hidden state
+    unattributed: str  # why no logits are attributed; empty if they are
+    heads: list[HeadEffectFields]  # one entry for each head
+
+
 class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     seed: int  # seed of the sample of queries and of the twin
     threads: int | None  # the limit set by --threads; null without one
@@ -213,6 +244,7 @@ class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     twin: list[HeadFields] | None  # the same for a copy of the model with random weights; null without it
     checkpoints: list[CheckpointFields]  # the heads of each checkpoint
     view: ViewFields | None  # one head in detail: that of --view, or the first of --head; null without them
+    effects: EffectsFields | None  # what the heads write and what removing them costs; null without --effects
 
 
 class ModelsSourceFields(Fields):
