@@ -77,7 +77,7 @@ def run(command, monkeypatch, home):
 
 
 def test_the_result_holds_every_head_and_its_documented_names(run):
-    status, out, _ = run("bert", "--text", "text.txt", "--json", "--view", "1.0")
+    status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0", "--head", "all")
     assert status == 0
     result = json.loads(out)
     assert result["schema"] == "attsvm.inspect/2"
@@ -302,7 +302,19 @@ def counted(calls, function):
 
 def test_the_page_opens_and_stands_alone(run, home):
     status, out, err = run(
-        "sharp", "--text", "text.txt", "--out", "page", "--view", "0.1", "--sentence", 2, "--checkpoints", "steps"
+        "sharp",
+        "--text",
+        "text.txt",
+        "--out",
+        "page",
+        "--head",
+        "0.1",
+        "--head",
+        "all",
+        "--sentence",
+        2,
+        "--checkpoints",
+        "steps",
     )
     assert status == 0, err
     assert "support tokens" in out
@@ -426,7 +438,7 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert encoder["duplicate_share"] > 0
     assert decoder["duplicate_share"] > 0
     assert cross["duplicate_share"] is None
-    options = ("--text", "text.txt", "--no-twin", "--no-margins", "--view", "2.1", "--out", "t5_page")
+    options = ("--text", "text.txt", "--no-twin", "--no-margins", "--head", "2.1", "--head", "all", "--out", "t5_page")
     status, _, err = run("t5", *options)
     assert status == 0, err
     page = (home / "t5_page" / "index.html").read_text()
@@ -507,12 +519,12 @@ REFUSED = {
         "--head: expected a layer and a head, such as 3.5, got 'x'",
     ),
     "view": (
-        ["bert", "--text", "text.txt", "--view", "3"],
-        "--view: expected a layer and a head, such as 3.5, got '3'",
+        ["bert", "--text", "text.txt", "--head", "3", "--head", "all"],
+        "--head: expected a layer and a head, such as 3.5, got '3'",
     ),
     "held out": (
         ["bert", "--text", "text.txt", "--held-out", "text.txt"],
-        "--held-out: expected --text and a head in detail by --head or --view, got none",
+        "--held-out: expected --text and a head in detail by --head, got no --head",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
