@@ -30,7 +30,7 @@ $(VENV)/installed-to-develop: $(VENV)/installed
 
 demo: install  ## the main job on real data, both ways; open demo/*/index.html
 	$(BIN)/attsvm fit digits --classes 3,8 --out demo/digits-joint --force
-	$(BIN)/attsvm fit digits --classes 3,8 --no-train-head --seeds 1 --out demo/digits-fixed-head --force
+	$(BIN)/attsvm fit digits --classes 3,8 --no-train-head --draws 1 --out demo/digits-fixed-head --force
 
 reproduce: install  ## every figure and table at full size; open out/reproduce/index.html
 	$(BIN)/attsvm reproduce all

@@ -278,6 +278,8 @@ class Batched(Displayed):
     def to_xarray(self) -> Any:
         """All arrays as an xarray Dataset. Its dimensions are the batch axes, records, and the axes of each field.
 
+        The records of a run are along ``step``, whose values are the recorded steps; ``last_step`` is its last one.
+
         Raises
         ------
         ProblemError
@@ -295,13 +297,15 @@ class Batched(Displayed):
         import xarray as xr
 
         batch = self._batch_names()
-        found = {name: (batch, array) for name, array in self._per_trial()}
-        for field_name, name, array in self._per_record():
-            lead = ("record", *(() if name == "steps" else batch))
+        records = list(self._per_record())
+        axis = "step" if any(name == "steps" for _, name, _ in records) else "record"
+        found = {"last_step" if name == axis else name: (batch, array) for name, array in self._per_trial()}
+        for field_name, name, array in records:
+            lead = (axis, *(() if name == "steps" else batch))
             found[name if name not in found else f"{field_name}_{name}"] = (lead, array)
         arrays = {name: (self._axis_names(name, lead, array), array) for name, (lead, array) in found.items()}
-        records = {"record": arrays.pop("steps")[1]} if "steps" in arrays else {}
-        coordinates = {**records, **{name: list(values) for name, values in self._coordinates().items()}}
+        counted = {axis: arrays.pop("steps")[1]} if axis == "step" else {}
+        coordinates = {**counted, **{name: list(values) for name, values in self._coordinates().items()}}
         return xr.Dataset(arrays, coordinates, {"kind": self._kind(), **dict(self._words())})
 
     def _per_trial(self) -> Iterator[tuple[str, np.ndarray]]:

@@ -225,6 +225,8 @@ def test_a_fit_draws_writes_and_shows_itself(tmp_path):
     found = fit(tokens, labels=is_ill, train_head=False, steps=3000)
     accuracy = f"test accuracy {found.on_test.accuracy:.3g}, of the mean token 1, of one class 0.5"
     assert repr(found) == f"Fit(finished, 3,000 steps; {accuracy})"
+    assert "<td" in found._repr_html_()
+    assert "finished, 3,000 steps" in found._repr_html_()
     direction = np.column_stack([line.get_ydata() for line in found.plot()[2].get_lines()[:1]])[:, 0]
     assert direction[-1] == pytest.approx(found.history["direction_error"][-1], rel=1e-9)
     assert len(fit(tokens, labels=is_ill, steps=30).plot()) == 2  # with a trained head there is no direction error

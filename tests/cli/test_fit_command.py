@@ -166,7 +166,7 @@ def test_theory_has_one_sentence_where_no_theorem_applies(tmp_path, fit_here):
 def canvases_out(tmp_path_factory):
     """A short fixed-head run on canvases of digits, with two draws."""
     out = tmp_path_factory.mktemp("canvases") / "result"
-    sizes = ["--option", "train=120", "--option", "test=100", "--seeds", 2, "--seed", 5]
+    sizes = ["--option", "train=120", "--option", "test=100", "--draws", 2, "--seed", 5]
     done = attsvm_fit("digits", "--no-train-head", "--steps", 1_000, *sizes, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
@@ -329,8 +329,8 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digit-patches", "--option", "size=3"], "expected one of the options classes, patch, got 'size'"),
         (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
         (
-            ["digit-patches", "--seeds", "2"],
-            "seeds: expected 1 for digit-patches, whose data are not drawn at random, got 2",
+            ["digit-patches", "--draws", "2"],
+            "--draws: expected 1 for digit-patches, whose data are not drawn at random, got 2",
         ),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),

@@ -77,7 +77,7 @@ def run(command, monkeypatch, home):
 
 
 def test_the_result_holds_every_head_and_its_documented_names(run):
-    status, out, _ = run("bert", "--text", "text.txt", "--json", "--view", "1.0")
+    status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0", "--head", "all")
     assert status == 0
     result = json.loads(out)
     assert result["schema"] == "attsvm.inspect/2"
@@ -322,7 +322,19 @@ def counted(calls, function):
 
 def test_the_page_opens_and_stands_alone(run, home):
     status, out, err = run(
-        "sharp", "--text", "text.txt", "--out", "page", "--view", "0.1", "--sentence", 2, "--checkpoints", "steps"
+        "sharp",
+        "--text",
+        "text.txt",
+        "--out",
+        "page",
+        "--head",
+        "0.1",
+        "--head",
+        "all",
+        "--sentence",
+        2,
+        "--checkpoints",
+        "steps",
     )
     assert status == 0, err
     assert "support tokens" in out
@@ -450,7 +462,7 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert encoder["duplicate_share"] > 0
     assert decoder["duplicate_share"] > 0
     assert cross["duplicate_share"] is None
-    options = ("--text", "text.txt", "--no-twin", "--no-margins", "--view", "2.1", "--out", "t5_page")
+    options = ("--text", "text.txt", "--no-twin", "--no-margins", "--head", "2.1", "--head", "all", "--out", "t5_page")
     status, _, err = run("t5", *options)
     assert status == 0, err
     page = (home / "t5_page" / "index.html").read_text()
@@ -474,7 +486,7 @@ def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
         one.save_pretrained(home / name)
     (home / "target.txt").write_text("a dog ran\n\nthe cat sat on the road and then ran\nhome\n")
     arguments = ("--text", "text.txt", "--target", "target.txt", "--no-twin", "--no-margins")
-    status, out, err = run(name, *arguments, "--view", "2.1", "--sentence", "2", "--json", "--out", name + "_page")
+    status, out, err = run(name, *arguments, "--head", "2.1", "--head", "all", "--sentence", "2", "--json", "--out", name + "_page")
     assert status == 0, err
     result = json.loads(out)
     check_result(result)
@@ -523,7 +535,7 @@ def test_sounds_of_whisper(run, home):
     wavfile.write(folder / "two.wav", 2000, np.stack([twice, twice], axis=1))
     (home / "said.txt").write_text("a dog ran\nthe cat\n")
     options = ("--sounds", "sounds", "--no-twin", "--no-margins")
-    status, out, err = run("whisper", *options, "--target", "said.txt", "--view", "2.1", "--json")
+    status, out, err = run("whisper", *options, "--target", "said.txt", "--head", "2.1", "--head", "all", "--json")
     assert status == 0, err
     result = json.loads(out)
     check_result(result)
@@ -536,10 +548,10 @@ def test_sounds_of_whisper(run, home):
     assert result["selected"]["2.1"][0] == own.cross_attentions[0][0, 1].argmax(-1).tolist()
     assert result["selected"]["0.0"][0] == own.encoder_attentions[0][0, 0].argmax(-1).tolist()
     selected = int(own.cross_attentions[0][0, 1, 1].argmax())
-    status, out, err = run("whisper", *options, "--view", "2.1")
+    status, out, err = run("whisper", *options, "--head", "2.1", "--head", "all")
     assert status == 0, err
     assert re.search(r"\[CLS\] +\d\.\d0-\d\.\d0 s ", out)
-    status, out, err = run("whisper", *options, "--target", "said.txt", "--view", "2.1")
+    status, out, err = run("whisper", *options, "--target", "said.txt", "--head", "2.1", "--head", "all")
     assert re.search(rf" a +0\.{selected}0-{(selected + 1) / 10:.2f} s ", out)
     for samples, rate, words in ((np.zeros(1200, np.int16), 1000, "expected at most 1 s for whisper, got 1.2 s"),
                                  (None, 0, "not a readable sound")):  # fmt: skip
@@ -633,12 +645,12 @@ REFUSED = {
         "--head: expected a layer and a head, such as 3.5, got 'x'",
     ),
     "view": (
-        ["bert", "--text", "text.txt", "--view", "3"],
-        "--view: expected a layer and a head, such as 3.5, got '3'",
+        ["bert", "--text", "text.txt", "--head", "3", "--head", "all"],
+        "--head: expected a layer and a head, such as 3.5, got '3'",
     ),
     "held out": (
         ["bert", "--text", "text.txt", "--held-out", "text.txt"],
-        "--held-out: expected --text and a head in detail by --head or --view, got none",
+        "--held-out: expected --text and a head in detail by --head, got no --head",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),

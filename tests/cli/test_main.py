@@ -45,7 +45,7 @@ def test_the_help_groups_commands_and_shows_no_type_beside_flags():
         assert "<bool>" not in shown
         if name:
             widest = max(len(names) for names in re.findall(r"^│ [* ]*(-.*?)  ", shown, re.MULTILINE))
-            assert widest < 36, "most of the width is for text"
+            assert widest <= 36, "most of the width is for text"
 
 
 def test_the_options_of_a_source_are_in_its_own_help():
@@ -70,9 +70,14 @@ def run(command, monkeypatch, tmp_path):
         (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
         (["fit", "digits", "--nope"], "No such option: --nope"),
         (["nope"], "No such command 'nope'; see attsvm --help"),
+        (["fit", "digits", "--seeds", "2"], "--seeds: no longer an option; write --draws; see attsvm fit --help"),
+        (["train", "p.npz", "--margin-tol", "1"], "--margin-tol: no longer an option; write --option margin_tol=VALUE"),
+        (["fit-text", "a.csv", "--p", "2"], "--p: no longer an option; write --option p=VALUE; see attsvm fit-text"),
+        (["inspect", "bert", "--view", "1.0"], "--view: no longer an option; write --head L.H --head all; see"),
+        (["problem", "p.npz", "--dim", "3"], "--dim: expected it with --example only, which writes a problem"),
         (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
-        (["train", "problem.npz", "--margin-tol", "x"], "--margin-tol: expected a number, got 'x'; see attsvm train"),
+        (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
         (["experiment", "imdb"], "Missing option '--out'"),
     ],
 )

@@ -98,7 +98,7 @@ def test_no_command_obeys_a_name_and_no_page_runs_one(command, tmp_path, monkeyp
         (("reproduce", "of_names:OfNames", "--quick"), NAMES),
         (("fit-text", f"{FILE}.csv", *steps), []),
         (("monitor", "heads.csv"), MEASURES),
-        (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--view", "0.1"), TOKENS),
+        (("inspect", f"{FILE} $x", "--text", "text.txt", "--no-margins", "--head", "0.1", "--head", "all"), TOKENS),
         (("compare", f"{FILE} $x", "[b]", "--text", "text.txt"), []),
     ]
     pages = {}

@@ -21,7 +21,7 @@ def train(command, monkeypatch, tmp_path):
 
 
 def test_writes_the_run_that_python_makes(train):
-    code, out, _ = train("problem.npz", "--steps", 300, "--growth", 0.01, "--out", "run.npz", "--json")
+    code, out, _ = train("problem.npz", "--steps", 300, "--option", "growth=0.01", "--out", "run.npz", "--json")
     problem = attsvm.Problem.load("problem.npz")
     optimizer = attsvm.optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + 0.01 * k))
     expected = attsvm.train(problem, steps=300, optimizer=optimizer)
@@ -50,7 +50,10 @@ def test_the_limit_is_predicted_as_in_python(train):
 @pytest.mark.parametrize(
     ("arguments", "optimizer"),
     [
-        (["--optimizer", "mirror_descent", "--p", "1.75"], attsvm.optimizers.mirror_descent(learning_rate=0.1, p=1.75)),
+        (
+            ["--optimizer", "mirror_descent", "--option", "p=1.75"],
+            attsvm.optimizers.mirror_descent(learning_rate=0.1, p=1.75),
+        ),
         (
             ["--optimizer", "steepest_descent", "--option", "norm=linf"],
             attsvm.optimizers.steepest_descent(learning_rate=0.1, norm="linf"),
@@ -80,7 +83,7 @@ def test_resuming_goes_on(train):
 
 
 def test_factored_prompt_and_batches(train):
-    code, out, _ = train("problem.npz", "--attention", "factored", "--rank", 2, "--steps", 30)
+    code, out, _ = train("problem.npz", "--attention", "factored", "--option", "rank=2", "--steps", 30)
     assert code == 0
     assert "factored" in out
     # of the Att-SVM, not of the steps on K and Q
@@ -94,7 +97,7 @@ def test_factored_prompt_and_batches(train):
 
 
 def test_mini_batches_and_tolerances(train):
-    options = ("--batch-size", 2, "--seed", 3, "--margin-tol", 0.05)
+    options = ("--batch-size", 2, "--seed", 3, "--option", "margin_tol=0.05")
     code, out, _ = train("problem.npz", "--steps", 10**6, *options, "--json", "--out", "run.npz")
     result, run = json.loads(out), Run.load("run.npz")
     expected = attsvm.train(attsvm.Problem.load("problem.npz"), steps=run.step, batch_size=2, seed=3)
@@ -109,22 +112,22 @@ def test_mini_batches_and_tolerances(train):
     [
         (["absent.npz"], "absent.npz: no such file"),
         (["problem.npz", "--out", "run.txt"], "run.txt: expected a name that ends with .npz"),
-        (["problem.npz", "--p", "2"], "p: not an option of normalized_gradient_descent"),
+        (["problem.npz", "--option", "p=2"], "p: not an option of normalized_gradient_descent"),
         (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent, got none"),
         (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
-        (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
+        (["problem.npz", "--optimizer", "mirror_descent", "--option", "p=1"], "p: expected 1 < p < inf, got 1"),
         (
             ["problem.npz", "--optimizer", "adam", "--option", "relative=true"],
             "relative: not an option of adam; its options are learning_rate",
         ),
-        (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),
-        (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "--learning-rate: .*>= 0.*-1"),
+        (["problem.npz", "--optimizer", "polyak", "--option", "growth=0.1"], "learning_rate: not an option of polyak"),
+        (["problem.npz", "--learning-rate", "-1", "--option", "growth=0.1"], "--learning-rate: .*>= 0.*-1"),
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
         (
             ["problem.npz", "--optimizer", "adamw"],
             "--optimizer: expected a name .*got 'adamw'; optax:adamw is that of optax. The names",
         ),
-        (["problem.npz", "--growth", "-1"], "--growth: expected a number >= 0, got -1"),
+        (["problem.npz", "--option", "growth=-1"], "growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),
     ],
 )

@@ -94,7 +94,20 @@ def test_a_family_that_matches_nothing_by_itself_is_refused_by_name():
 
 
 def test_the_command_line_inspects_it_and_writes_the_page(command, folder):
-    options = ("--text", "text.txt", "--family", HERE, "--no-twin", "--json", "--view", "1.0", "--out", "page")
+    options = (
+        "--text",
+        "text.txt",
+        "--family",
+        HERE,
+        "--no-twin",
+        "--json",
+        "--head",
+        "1.0",
+        "--head",
+        "all",
+        "--out",
+        "page",
+    )
     code, out, error = command("inspect", "model", *options)
     assert code == 0, error
     result = json.loads(out)

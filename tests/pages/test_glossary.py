@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from attsvm.pages.glossary import EVERYDAY, _as_text, definitions, with_terms
-from attsvm.playground import page
 
-GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_first_label_with_a_term_links_to_its_definition():
@@ -29,10 +28,12 @@ def test_everyday_words_are_entries():
 
 
 def test_definitions_in_the_playground_are_those_of_the_glossary_and_link_to_sections_of_guides():
-    text = page()
+    text = (ROOT / "src/attsvm/playground/page/index.html").read_text(encoding="utf-8")
     terms = re.findall(r"\[`([^`]+)`,`(\w+)\.html(?:#([\w-]+))?`\]", text)
     assert len(terms) > 20
     for entry, guide, section in terms:
         assert _as_text(definitions()[entry]) in text
-        headings = re.findall("^#+ (.*)", (GUIDES / f"{guide}.md").read_text(encoding="utf-8"), flags=re.M)
+        headings = re.findall(
+            "^#+ (.*)", (ROOT / "docs" / "guide" / f"{guide}.md").read_text(encoding="utf-8"), flags=re.M
+        )
         assert section in {"", *(re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings)}

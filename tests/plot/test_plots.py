@@ -227,8 +227,9 @@ def test_tables_hold_the_numbers(run, batch):
     assert dataset["weights"].dims == ("trial", "key_entry", "query_entry")
     np.testing.assert_array_equal(dataset["history_weights"][-1], several.weights)
     assert dataset["loss"].dims == ("trial",)
-    assert dataset["history_weights"].dims == ("record", *dataset["weights"].dims)
-    assert dataset["record"].values.tolist() == several.history["steps"].tolist()
+    assert dataset["history_weights"].dims == ("step", *dataset["weights"].dims)
+    assert dataset["step"].values.tolist() == several.history["steps"].tolist()
+    assert dataset["last_step"].values.tolist() == several.step.tolist()
     path = attsvm.regularization_path(batch[0][0], [1.0, 10.0])
     assert path.to_frame()["direction_error"].tolist() == path.direction_errors.tolist()
     assert path.to_xarray()["record"].values.tolist() == [1.0, 10.0]

@@ -23,7 +23,7 @@ TORCH = "torch==2.13.*"  # with which the tests are run
 DIGITS = re.compile(r"\d[\d,.]*(e[-+]\d+)?")
 
 COMMANDS = (
-    "attsvm fit digits --classes 3,8 --seeds 1 --out digits",
+    "attsvm fit digits --classes 3,8 --draws 1 --out digits",
     "attsvm reproduce limit --quick --out reproduced",
     "attsvm playground --help",
 )

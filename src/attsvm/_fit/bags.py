@@ -61,11 +61,14 @@ class BagFit(PageResult):
     data: str
     bag: str
 
-    def __repr__(self) -> str:
+    def _rows(self) -> list[tuple[str, str]]:
         part, report = ("training", self.train.report) if self.test is None else ("test", self.test.report)
         assert report is not None
-        steps = f"{self.classifier.status_}, {self.classifier.kept_step_:,} steps"
-        return f"BagFit({steps}; {part} accuracy {report.accuracy:.3g}, of one class {report.majority:.3g})"
+        return [
+            ("run", f"{self.classifier.status_}, {self.classifier.kept_step_:,} steps"),
+            (f"{part} accuracy", f"{report.accuracy:.3g}"),
+            ("of one class", f"{report.majority:.3g}"),
+        ]
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each new bag, (n,); ``X`` in the forms of ``AttentionClassifier.predict``."""

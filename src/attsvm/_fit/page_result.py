@@ -1,16 +1,23 @@
 """What the results of ``attsvm.fit`` share: numbers, a page, and a folder with both."""
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
+from attsvm._utils.displays import Displayed
 from attsvm.pages import claim_folder, make_page
 
 COMMAND = "attsvm.fit"
 """The command that pages and numbers name if they are made in Python."""
 
 
-class PageResult:
-    """A result that has a page and a folder."""
+class PageResult(Displayed):
+    """A result that has a page, a folder and a summary in notebooks."""
+
+    kind: ClassVar[str] = "fit"
+
+    def __repr__(self) -> str:
+        (_, ended), *accuracies = self._rows()
+        return f"{type(self).__name__}({ended}; {', '.join(f'{name} {value}' for name, value in accuracies)})"
 
     def numbers(self, command: str = COMMAND, threads: int | None = None) -> dict[str, Any]:
         """Everything that was measured as JSON-able numbers, with None in place of NaN and infinity.

@@ -136,11 +136,14 @@ class Fit(PageResult):
             raise ProblemError("predict: expected a fit whose prompt and head are trained together, got another one")
         return self.classifier.predict(X)
 
-    def __repr__(self) -> str:
+    def _rows(self) -> list[tuple[str, str]]:
         part, on = ("training", self.on_train) if self.on_test is None else ("test", self.on_test)
-        baseline, largest = self.baseline.get("test", self.baseline["train"]), [*self.reports.values()][-1].majority
-        accuracy = f"{part} accuracy {on.accuracy:.3g}, of the mean token {baseline:.3g}, of one class {largest:.3g}"
-        return f"Fit({self.run.status}, {int(self.run.step):,} steps; {accuracy})"
+        return [
+            ("run", f"{self.run.status}, {int(self.run.step):,} steps"),
+            (f"{part} accuracy", f"{on.accuracy:.3g}"),
+            ("of the mean token", f"{self.baseline.get('test', self.baseline['train']):.3g}"),
+            ("of one class", f"{[*self.reports.values()][-1].majority:.3g}"),
+        ]
 
     @property
     def median_largest(self) -> float:

@@ -75,7 +75,7 @@ def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, _UsageError):
         context: Any = getattr(error, "ctx", None)
-        said = (_bad_value(error) or str(error.format_message())).rstrip(".")
+        said = (_bad_value(error) or _gone(error) or str(error.format_message())).rstrip(".")
         # without any argument the help has been printed, and there is nothing to say
         return said and f"{said}; see {context.command_path if context else 'attsvm'} --help"
     if isinstance(error, MemoryError):
@@ -98,6 +98,23 @@ def _bad_value(error: Any) -> str:
     said = f"expected {wanted}, got {first['input']!r}" if wanted else first["msg"].removeprefix("Value error, ")
     return f"{error.param.get_error_hint()}: {said}".replace("'", "", 2)
 
+
+def _gone(error: Any) -> str:
+    """Say what is written in place of an option that an earlier version had; empty for other errors."""
+    command = error.ctx.info_name if error.ctx else ""
+    name = getattr(error, "option_name", "")
+    return f"{name}: no longer an option; write {_GONE[command, name]}" if (command, name) in _GONE else ""
+
+
+_GONE = {
+    ("fit", "--seeds"): "--draws",
+    ("fit-text", "--p"): "--option p=VALUE",
+    ("train", "--p"): "--option p=VALUE",
+    ("train", "--growth"): "--option growth=VALUE",
+    ("train", "--rank"): "--option rank=VALUE",
+    ("train", "--margin-tol"): "--option margin_tol=VALUE",
+    ("inspect", "--view"): "--head L.H --head all",
+}
 
 _TYPES = {"int": "an integer", "float": "a number"}
 

@@ -63,7 +63,7 @@ Examples:
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
 
-NAMES = {"labels": "label"}
+NAMES = {"labels": "label", "seeds": "draws"}
 
 
 def more_help(arguments: Sequence[str]) -> str:
@@ -138,9 +138,11 @@ def fit(
     ] = None,
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,
-    seeds: Annotated[
+    draws: Annotated[
         int | None,
-        typer.Option(help="Number of random draws to average over, from `--seed` on.  [default: 3 for digits]"),
+        typer.Option(
+            help="Number of random draws to average over, with seeds from `--seed` on.  [default: 3 for digits]"
+        ),
     ] = None,
     threads: Threads = None,
     device: Device = None,
@@ -183,7 +185,7 @@ def fit(
                     scale=scale,
                     test_fraction=test_fraction,
                     seed=seed,
-                    seeds=seeds,
+                    seeds=draws,
                     device=device,
                     callback=callback,
                     keep=keep,

@@ -9,7 +9,6 @@ from attsvm.cli.exits import exit_status
 from attsvm.cli.options import (
     Device,
     Encoding,
-    Exponent,
     ForceFolder,
     Json,
     OutFolder,
@@ -18,9 +17,12 @@ from attsvm.cli.options import (
     TestFraction,
     Threads,
     TokenizerName,
+    named_option,
     named_values,
+    option_values,
 )
 from attsvm.cli.shared import finish, progress, result_folder, write_page
+from attsvm.errors import ProblemError
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, also `.csv.gz`; a folder
@@ -35,7 +37,7 @@ Examples:
 
     attsvm fit-text reviews.parquet --text text --label label --out reviews
 
-    attsvm fit-text train.csv --test test.csv --p 1.5 --out reviews
+    attsvm fit-text train.csv --test test.csv --option p=1.5 --out reviews
 
     attsvm fit-text aclImdb/train --test aclImdb/test --json > result.json
 """
@@ -76,10 +78,11 @@ def fit_text(
         typer.Option(
             metavar="NAME",
             autocompletion=completion.OPTIMIZERS,
-            help="An optimizer of `attsvm train`, or an import path.  [default: mirror_descent with `--p`, else adam]",
+            help="An optimizer of `attsvm train`, or an import path.  "
+            "[default: mirror_descent with an option `p`, else adam]",
         ),
     ] = None,
-    p: Exponent = None,
+    option: Annotated[list[str] | None, named_option("optimizer: `p` > 1 of the potential of mirror descent")] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.  [default: 5,000]")] = None,
     learning_rate: Annotated[
         float | None,
@@ -93,6 +96,9 @@ def fit_text(
     force: ForceFolder = False,
 ) -> None:
     """Train an attention classifier on labelled texts."""
+    options = option_values(option or [])
+    if unknown := options.keys() - {"p"}:
+        raise ProblemError(f"--option: expected p=VALUE, got {min(unknown)}")
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
     with result_folder(out, force, (texts, test, embed)) as write:
@@ -118,7 +124,7 @@ def fit_text(
                 tokenizer=tokenizer,
                 embed=embed,
                 optimizer=optimizer,
-                p=p,
+                p=options.get("p"),
                 max_steps=steps,
                 learning_rate=learning_rate,
                 device=device,

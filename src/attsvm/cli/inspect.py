@@ -39,7 +39,7 @@ The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the 
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
 this ratio is an interval, from a primal and a dual solution. The same numbers are computed for two heads of each
 layer of a twin, the same model with random weights, with margins to 10 %. With `--head` only the given heads are
-solved.
+solved; `--head all` beside them solves all.
 
 Examples:
 
@@ -47,7 +47,7 @@ Examples:
 
     attsvm inspect ./minilm --text sentences.txt --head 3.5
 
-    attsvm inspect ./minilm --text sentences.txt --view 3.5 --no-margins
+    attsvm inspect ./minilm --text sentences.txt --head 3.5 --head all --no-margins
 
     attsvm inspect ./minilm --text sentences.txt --head 3.5 --held-out others.txt --out demo/reasons
 
@@ -97,13 +97,10 @@ def inspect(
         list[str] | None,
         typer.Option(
             metavar="L.H",
-            help="Inspect only this head, counted from 0, and show it in detail. Repeat for several heads; the first"
-            " is shown in detail.  [default: all heads]",
+            help="Inspect only this head, layer and head counted from 0, and show it in detail. Repeat for several"
+            " heads; the first is shown in detail. `--head all` inspects all others, too.  [default: all heads, none in"
+            " detail]",
         ),
-    ] = None,
-    view: Annotated[
-        str | None,
-        typer.Option(metavar="L.H", help="The head to show in detail beside all others.  [default: the first --head]"),
     ] = None,
     sentence: Annotated[
         int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1 without blank lines.")
@@ -145,11 +142,13 @@ def inspect(
 ) -> None:
     """Inspect a trained transformer (the help is HELP)."""
     start = time.perf_counter()
+    named = [one for one in head or [] if one != "all"]
+    place = head_place("--head", named[0]) if named else None
     arguments = inspect_arguments(
         [model],
         text,
         images,
-        head=head,
+        head=None if "all" in (head or []) else named,
         sentence=sentence,
         queries=queries,
         gap=gap,
@@ -165,9 +164,9 @@ def inspect(
         raise ProblemError("--target: expected --text or --sounds, without --images and --held-out")
     as_text = text_options(text, images, special_tokens=special_tokens, chat=chat, pairs=pairs)
     heads = arguments["heads"]
-    place = head_place("--view", view) if view is not None else heads[0] if heads else None
     if held_out is not None and (text is None or place is None):
-        raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
+        missing = "--text" if text is None else "--head"
+        raise ProblemError(f"--held-out: expected --text and a head in detail by --head, got no {missing}")
 
     given = {"text": text, "images": images, "sounds": sounds, "target": target}
     with result_folder(out, force, (model, *given.values(), checkpoints, held_out)) as write:

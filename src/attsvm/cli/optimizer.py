@@ -1,28 +1,25 @@
 """The optimizer that a command line describes."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attsvm._utils.checks import check_number
-from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, gradient_descent, optimizer_options, parse_optimizer
 
 
-def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:
+def find_optimizer(name: str | None, learning_rate: float | None, options: Mapping[str, Any]) -> Any:
     """Make an optimizer from its options.
 
     ``name``: a registered name, or an import path ``package.module:name``. None is normalized gradient descent if there
-    is any option. ``named``: values of the options that have a name on the command line; None if not given. ``others``:
-    values of ``--option``. ``growth``: step k is multiplied by 1 + ``growth`` k.
+    is any option. ``options``: values of ``--option``; by ``growth`` among them, step k is multiplied by 1 + growth·k.
 
     Returns None if neither a name nor an option is given: the default of :func:`attsvm.train`. Raises ProblemError if
     there is no such optimizer, or an option is missing, unknown or not valid.
     """
-    options = {option: value for option, value in named.items() if value is not None}
-    options |= {option: _value(text) for option, text in others.items()}
-    check_number("--growth", growth, "a number >= 0", lambda x: x >= 0)
+    options = {**options} if learning_rate is None else {"learning_rate": learning_rate, **options}
+    growth = check_number("growth", options.pop("growth", 0), "a number >= 0", lambda x: x >= 0)
     if name is None and not options and not growth:
         return None
     if growth:
@@ -47,29 +44,10 @@ def _growing(name: str, learning_rate: Any, growth: float) -> Any:
     if learning_rate is None and parameter is not None:
         learning_rate = parameter.default
     if callable(learning_rate):
-        raise ProblemError(f"--growth: expected an optimizer with a constant learning rate, got {name} with a schedule")
+        raise ProblemError(f"growth: expected an optimizer with a constant learning rate, got {name} with a schedule")
     rate: Any = 1.0 if learning_rate is None else gradient_descent(learning_rate).numbers["learning_rate"]
 
     def schedule(step: Any) -> Any:
         return rate * (1 + growth * step)
 
     return schedule
-
-
-def option_values(texts: Iterable[str]) -> dict[str, Any]:
-    """Booleans, numbers and strings of ``--option NAME=VALUE``."""
-    return {name: _value(text) for name, text in named_values(texts).items()}
-
-
-def _value(text: str) -> Any:
-    """A boolean, None, a number, a tuple of numbers or a string."""
-    words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    readers: tuple[Callable[[str], Any], ...] = (int, float, lambda x: tuple(map(float, x.split(","))))
-    for read in readers:
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text

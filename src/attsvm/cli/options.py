@@ -1,7 +1,7 @@
 """Options that several commands have."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ Device = Annotated[
     typer.Option("--device", metavar="NAME", help="`cpu`, `gpu`, `cuda` or `cuda:1`.  [default: a GPU, if any]"),
 ]
 
-Exponent = Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")]
 SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
 
@@ -74,6 +73,25 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
             raise ProblemError(f"{option}: expected each name once, got {name} twice")
         found[name] = value
     return found
+
+
+def option_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Booleans, numbers and strings of ``--option NAME=VALUE``."""
+    return {name: _value(text) for name, text in named_values(texts).items()}
+
+
+def _value(text: str) -> Any:
+    """A boolean, None, a number, a tuple of numbers or a string."""
+    words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    readers: tuple[Callable[[str], Any], ...] = (int, float, lambda x: tuple(map(float, x.split(","))))
+    for read in readers:
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 def limit_threads(threads: int | None) -> None:

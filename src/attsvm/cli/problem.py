@@ -8,6 +8,7 @@ import typer
 from attsvm._utils.outputs import check_file
 from attsvm.cli.options import Json, ProblemFile
 from attsvm.cli.shared import command_line, finish
+from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -32,16 +33,24 @@ Examples:
 def problem(
     problem_file: ProblemFile,
     example: Annotated[bool, typer.Option("--example", help="Write a random problem to PROBLEM.")] = False,
-    sequences: Annotated[int, typer.Option(help="Number of sequences of the example.")] = 6,
-    tokens: Annotated[int, typer.Option(help="Number of tokens of each sequence of the example.")] = 8,
-    dim: Annotated[int, typer.Option(help="Number of entries of each token of the example.")] = 10,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences of the example.  [default: 6]")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="Number of tokens of each sequence of the example.  [default: 8]")
+    ] = None,
+    dim: Annotated[
+        int | None, typer.Option(help="Number of entries of each token of the example.  [default: 10]")
+    ] = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Write an example without queries.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the example.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the example.  [default: 0]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace PROBLEM if it exists.")] = False,
     json: Json = False,
 ) -> None:
     """Describe a problem file, or write an example."""
     path = Path(problem_file)
+    sizes = {"sequences": sequences, "tokens": tokens, "dim": dim, "prompt": prompt or None, "seed": seed}
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if given and not example:
+        raise ProblemError(f"--{min(given)}: expected it with --example only, which writes a problem")
     if example:
         check_file(path, force, ending=".npz")
 
@@ -49,13 +58,13 @@ def problem(
     from attsvm.problem import Problem
 
     if example:
-        _example(sequences, tokens, dim, prompt, seed).save(path)
+        _example(**given).save(path)
     make_page(Problem.load(path), source=problem_file, command=command_line()).show(json)
     if example:
         finish(path, "the example")
 
 
-def _example(sequences: int, tokens: int, dim: int, prompt: bool, seed: int) -> "Problem":
+def _example(sequences: int = 6, tokens: int = 8, dim: int = 10, prompt: bool = False, seed: int = 0) -> "Problem":
     from attsvm.datasets import random_problem
     from attsvm.problem import Problem
 

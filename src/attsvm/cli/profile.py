@@ -8,8 +8,7 @@ import typer
 
 from attsvm._utils.text import visible
 from attsvm.cli import completion
-from attsvm.cli.optimizer import option_values
-from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option, option_values
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 from attsvm.errors import ProblemError
 from attsvm.profiles import SEEDS, STEPS

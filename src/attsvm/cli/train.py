@@ -11,14 +11,13 @@ from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import (
     Device,
-    Exponent,
     ForceFile,
     Json,
     OutFile,
     ProblemFile,
     Threads,
     named_option,
-    named_values,
+    option_values,
 )
 from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
@@ -40,18 +39,23 @@ The optimizers and their options are
 
 {optimizer_help()}
 
-An option without a name of its own is given by `--option NAME=VALUE`. `adam` and `muon` are those of optax, on the
-normalized gradient.
+`--option NAME=VALUE` gives an option of the optimizer, or one of
+
+- `growth`: the size of step k is multiplied by 1 + growth·k
+- `rank`: the number of columns of K and Q, or of W for `key_prompt`
+- `margin_tol`: stop when the margin gains less than this share while the norm of the weights doubles
+
+`adam` and `muon` are those of optax, on the normalized gradient.
 
 Examples:
 
-    attsvm train problem.npz --steps 100000 --growth 0.01 --out run.npz
+    attsvm train problem.npz --steps 100000 --option growth=0.01 --out run.npz
 
-    attsvm train problem.npz --attention factored --rank 4 --optimizer muon
+    attsvm train problem.npz --attention factored --option rank=4 --optimizer muon
 
     attsvm train prompt.npz --attention key_prompt --seed 1
 
-    attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
+    attsvm train problem.npz --optimizer mirror_descent --option p=1.75 --json
 
     attsvm train problem.npz --optimizer steepest_descent --option norm=spectral --option weight_decay=0.1
 
@@ -81,9 +85,7 @@ def train(
         ),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
-    growth: Annotated[float, typer.Option(help="Multiply the size of step k by 1 + GROWTH·k.")] = 0.0,
-    p: Exponent = None,
-    option: Annotated[list[str] | None, named_option("optimizer")] = None,
+    option: Annotated[list[str] | None, named_option("optimizer, or of those above")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 20_000,
     loss: Annotated[
         str, typer.Option(metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.")
@@ -108,12 +110,7 @@ def train(
         ),
     ] = None,
     penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
-    rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q, or of W for key_prompt.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
-    margin_tol: Annotated[
-        float | None,
-        typer.Option(help="Stop when the margin gains less than this share while the norm of the weights doubles."),
-    ] = None,
     init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
     predict: Annotated[
@@ -128,8 +125,9 @@ def train(
     """Train softmax attention on a problem file."""
     check_file(out, force, (problem_file, init), ".npz")
     announce(out)
-    named = {"learning_rate": learning_rate, "p": p}
-    chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
+    options = option_values(option or [])
+    rank, margin_tol = options.pop("rank", None), options.pop("margin_tol", None)
+    chosen = find_optimizer(optimizer, learning_rate, options)
 
     from attsvm.pages import make_page
     from attsvm.problem import Problem

@@ -243,7 +243,7 @@ class InspectResult(CommandResult, schema="attsvm.inspect/2"):
     twin_gap: Number  # requested relative width of the twin's intervals: 0.1, or a wider --gap; null without a twin
     twin: list[HeadFields] | None  # the same for a copy of the model with random weights; null without it
     checkpoints: list[CheckpointFields]  # the heads of each checkpoint
-    view: ViewFields | None  # one head in detail: that of --view, or the first of --head; null without them
+    view: ViewFields | None  # one head in detail: the first of --head; null without it
     effects: EffectsFields | None  # what the heads write and what removing them costs; null without --effects
 
 
