@@ -486,7 +486,9 @@ def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
         one.save_pretrained(home / name)
     (home / "target.txt").write_text("a dog ran\n\nthe cat sat on the road and then ran\nhome\n")
     arguments = ("--text", "text.txt", "--target", "target.txt", "--no-twin", "--no-margins")
-    status, out, err = run(name, *arguments, "--head", "2.1", "--head", "all", "--sentence", "2", "--json", "--out", name + "_page")
+    status, out, err = run(
+        name, *arguments, "--head", "2.1", "--head", "all", "--sentence", "2", "--json", "--out", name + "_page"
+    )
     assert status == 0, err
     result = json.loads(out)
     check_result(result)
