@@ -22,7 +22,7 @@ def suggests(function: Made) -> Made:
     """Decorate a function or a class, so that the error for an unknown argument names the one that was meant."""
     if isinstance(function, type):
         function.__init__ = suggests(function.__init__)  # type: ignore[misc]
-        return function  # type: ignore[return-value]
+        return function
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:

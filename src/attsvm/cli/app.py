@@ -55,7 +55,7 @@ class _WideText:
         """Print the help."""
         shown: Any = copy.copy(self)
         shown.get_params = lambda ctx: [_in_one_column(param, ctx) for param in self.get_params(ctx)]  # type: ignore[attr-defined]
-        super(_WideText, shown).format_help(ctx, formatter)
+        super(_WideText, shown).format_help(ctx, formatter)  # type: ignore[misc]  # of the command
 
 
 def _in_one_column(param: Any, ctx: Any) -> Any:

@@ -1,7 +1,7 @@
 """``attsvm problem``: describe a problem file, or write an example."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,7 +47,7 @@ def problem(
 ) -> None:
     """Describe a problem file, or write an example."""
     path = Path(problem_file)
-    sizes = {"sequences": sequences, "tokens": tokens, "dim": dim, "prompt": prompt or None, "seed": seed}
+    sizes: dict[str, Any] = {"sequences": sequences, "tokens": tokens, "dim": dim, "prompt": prompt or None, "seed": seed}
     given = {name: value for name, value in sizes.items() if value is not None}
     if given and not example:
         raise ProblemError(f"--{min(given)}: expected it with --example only, which writes a problem")

@@ -301,7 +301,7 @@ class Ablations:
             if callback is not None:
                 callback(Progress(step, len(heads)))
         columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
-        return Effects(*columns, measure=self.measure, unattributed=self.unattributed)
+        return Effects(*columns, self.measure, self.unattributed)
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
