@@ -139,9 +139,8 @@ class EditedHead:
     def weights(self) -> Float[np.ndarray, "d d_h"]:
         """The weights that change; for queries with a bias, it is their last row."""
         parts = self.layer.weights()
-        of_heads = parts.key if self.change == "keys" else parts.query
-        own: np.ndarray = of_heads[self.head]
-        return parts.biased_query(self.head) if self.has_bias else own
+        own: np.ndarray = (parts.key if self.change == "keys" else parts.query)[self.head]
+        return parts.biased_query(self.head) if self.change == "queries" and self.has_bias else own
 
     @cached_property
     def _inputs(self) -> np.ndarray:
