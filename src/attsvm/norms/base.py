@@ -151,7 +151,7 @@ class Norm(ABC):
 
     @property
     def head_axes(self) -> int:
-        """Return 1 for a norm of the weights of all attention heads, a :class:`JointNorm`, and otherwise 0."""
+        """Return 1 for a norm of the weights of all attention heads, a ``JointNorm``, and otherwise 0."""
         return 0
 
     # ---- for training: steepest descent, for one array and over all trials at once
