@@ -435,9 +435,10 @@ def _projections(source: ModelAndBatch, wanted: dict[int, AttentionLayer], first
     heads: dict[str, Tensor] = {}
 
     def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
-        mixed = inputs().call.mixed
-        if mixed is not None and layer.run is None:  # a module that several layers share runs several times
-            heads[layer.name] = mixed[1].transpose(1, 2).flatten(0, 1)  # (rows, H, d_v)
+        call = inputs().call
+        if call.mixed is not None and layer.run is None:  # a module that several layers share runs several times
+            outputs = call.mixed[1].reshape(*call.query.shape[:3], -1)  # sequences and heads may be one axis
+            heads[layer.name] = outputs.transpose(1, 2).flatten(0, 1)  # (rows, H, d_v)
 
     def keep(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
