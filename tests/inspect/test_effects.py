@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 import torch  # noqa: E402
-from small_models import SMALL, like_bert, small, spread_out, words  # noqa: E402
+from small_models import SMALL, clip_text, clip_vision, like_bert, small, spread_out, words  # noqa: E402
 
 import attsvm.torch  # noqa: E402
 from attsvm.inspect.causal import DRAWS  # noqa: E402
@@ -20,6 +20,13 @@ CASES = {
         lambda model: [block.attn.c_proj for block in model.transformer.h],
         lambda model: (model.transformer.ln_f, lambda x: x - x.mean(-1, keepdim=True)),
     ),
+    "gpt_neo": (  # the parent of its attention reads a norm of the stream
+        lambda: small(
+            "GPTNeo", "ForCausalLM", attention_types=[[["global"], 2]], num_heads=4, num_layers=2, hidden_size=24
+        ),
+        lambda model: [block.attn.attention.out_proj for block in model.transformer.h],
+        lambda model: (model.transformer.ln_f, lambda x: x - x.mean(-1, keepdim=True)),
+    ),  # fmt: skip
     "llama": (
         lambda: small("Llama", "ForCausalLM", num_key_value_heads=2, **SMALL),
         lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
@@ -164,6 +171,24 @@ def test_what_heads_write_does_not_reach_the_logits_through_norms_of_the_stream(
     assert rows.cost_value[0] == pytest.approx(found.costs.mean())
 
 
+def test_a_piece_whose_queries_see_no_later_token_makes_no_model_causal(monkeypatch):
+    model, batch = spread_out(small("Bert", "ForMaskedLM", **SMALL).double()), words()
+    batch["attention_mask"][2, 1:] = 0
+    inspection = attsvm.inspect.inspect(model, batch, margins=False)
+    at_once = inspection.effects([(0, 0)], draws=2)
+    monkeypatch.setattr("attsvm.inspect.model_calls.CHUNK_LOGITS", 1)  # a sequence in each call
+    np.testing.assert_allclose(inspection.effects([(0, 0)], draws=2).costs, at_once.costs, atol=1e-12)
+
+
+def test_heads_of_pictures_select_no_word_of_the_texts():
+    parts = {"text_config": clip_text().config.to_dict(), "vision_config": clip_vision().config.to_dict()}
+    parts["vision_config"]["patch_size"] = 8  # five tokens, fewer than the seven of the texts
+    model = spread_out(transformers.CLIPModel(transformers.CLIPConfig(**parts)))
+    batch = words() | {"pixel_values": torch.randn(3, 3, 16, 16)}
+    found = attsvm.inspect.inspect(model, batch, margins=False).effects([(0, 0), (2, 0)], draws=2)
+    assert [bool(one or two >= 0) for one, two in zip(found.pattern, found.selected, strict=True)] == [True, False]
+
+
 def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
     attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
     plain = attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False)
@@ -177,6 +202,8 @@ def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
             {"targets": [[1, 2]]},
             r"targets: expected tokens of the shape \(3, 7\) of the logits, got \(1, 2\)",
         ),
+        (of_llama, {"targets": np.full((3, 7), -100)}, "targets: expected tokens from 0 to 49, got none that counts"),
+        (of_llama, {"targets": np.full((3, 7), 50)}, "targets: expected tokens from 0 to 49, got 50 to 50"),
     ):
         with pytest.raises(attsvm.ProblemError, match=said):
             inspection.effects(**options)

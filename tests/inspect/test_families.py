@@ -466,7 +466,7 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused("4 heads", Encoder(), x, heads=[(0, 4)])
     refused("head: expected an integer >= 0, got -1", Encoder(), x, heads=[(0, -1), (0, 0)])
     refused("family: expected a Family or a subclass of it, got int", nn.Linear(2, 2), x, family=3)
-    refused("family: expected one of ALBERT, .*got 'Yoso'", nn.Linear(2, 2), x, family="Yoso")
+    refused("family: expected a name .*got 'Yoso'. The names are ALBERT, ", nn.Linear(2, 2), x, family="Yoso")
     refused("Family cannot be created.*matches", nn.Linear(2, 2), x, family=Family)
 
 

@@ -2,10 +2,10 @@
 
 import contextlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.call import allowed_tokens
+from attsvm.inspect.families.stream import normed
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.measures import HEAD_SETS
 from attsvm.inspect.model_calls import Uncompiled, call_model, chunks, evaluating, num_sequences, on_device_of
@@ -187,8 +188,9 @@ class LayerPass:
     """What one attention layer did while the model ran on all sequences; a row for each query, padded ones included."""
 
     heads: list[Tensor] = field(default_factory=list)  # what the output projection reads (rows, H · d_v)
-    stream: list[Tensor] = field(default_factory=list)  # what enters the module around the attention module (rows, d)
+    stream: list[Tensor] = field(default_factory=list)  # what enters the block (b, Q, d); nothing if it is not known
     there: list[Tensor] = field(default_factory=list)  # whether it is no padding (b, Q)
+    num_tokens: int = 0  # T
 
     def rows(self) -> Tensor:
         return torch.cat([part.flatten() for part in self.there])
@@ -246,17 +248,18 @@ class Ablations:
                 unattributed = str(error)
         recorded = {index: LayerPass() for index in wanted}
         places: dict[str, list[Tensor]] = {layer.name: [] for layer in source.layers}
-        ahead = False  # whether queries of the last self-attention may attend to later tokens
+        lengths = dict[str, int]()
+        ahead = dict[str, bool]()  # whether queries of self-attention may attend to later tokens
         outputs: list[Tensor] = []
 
         def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
-            nonlocal ahead
             at = inputs()
             places[layer.name].append(at.places.queries.cpu())
+            b, Q, T = len(at.call.query), at.call.query.shape[-2], at.call.key.shape[-2]
+            lengths[layer.name] = T
             if at.is_self:
-                b, Q, T = len(at.call.query), at.call.query.shape[-2], at.call.key.shape[-2]
                 allowed = allowed_tokens(at.call.mask, b, Q, T).cpu() & at.places.queries.cpu()[..., None]
-                ahead = bool(allowed.triu(1).any())
+                ahead[layer.name] = ahead.get(layer.name, False) or bool(allowed.triu(1).any())
 
         for piece in chunks(batch):
             with contextlib.ExitStack() as stack:
@@ -269,14 +272,17 @@ class Ablations:
             is_lm = head is not None and output.ndim == 3 and output.shape[-1] == len(head.weight)
             outputs.append(output[..., :0] if is_lm else output)
         for index, of_layer in recorded.items():
-            of_layer.there = places[wanted[index].name]
+            of_layer.there, of_layer.num_tokens = places[wanted[index].name], lengths[wanted[index].name]
+            if [one.shape[:2] for one in of_layer.stream] != [one.shape for one in of_layer.there]:
+                of_layer.stream.clear()  # the block has other places, such as those of all windows
         if given is not None and not is_lm:
             raise ProblemError(f"targets: expected a model whose output are logits, got {type(model).__name__}")
         shapes = [output.shape[:2] for output in outputs]
         # of the last layer with the places of the output
         of_layers = reversed(places.values()) if output.ndim == 3 else ()
         there = next((of for of in of_layers if [one.shape for one in of] == shapes), None)
-        targets = _targets(model, batch, given, there, not ahead) if is_lm else None
+        is_causal = not next(reversed(ahead.values()), False)  # of the last layer: an encoder may run before it
+        targets = _targets(model, batch, given, there, is_causal, output.shape[-1]) if is_lm else None
         what = "the last hidden state" if head is None and output.ndim == 3 else "the output"
         measure = f"relative change of {what}" if targets is None else "loss"
         return cls(source, batch, projections, recorded, outputs, there, measure, targets, direct, unattributed)
@@ -348,7 +354,7 @@ class Ablations:
         if shares[best] >= 0.5:
             return best, -1, shares[best]
         asks = one.selected >= 0
-        if tokens is None or len(tokens) != len(one.selected) or one.selected.max() >= tokens.shape[1]:
+        if tokens is None or tokens.shape != (len(one.selected), self.recorded[one.layer].num_tokens):
             return "", -1, math.nan
         (token, count), *_ = Counter(np.take_along_axis(tokens, one.selected, axis=1)[asks].tolist()).most_common(1)
         return "", token, count / int(asks.sum())
@@ -358,7 +364,8 @@ class Ablations:
         part = own.double() @ self.projections[one.layer].weights[one.head]
         norms, share = part.norm(dim=-1), math.nan
         if self.recorded[one.layer].stream:
-            share = float((norms / torch.cat(self.recorded[one.layer].stream).double().norm(dim=-1))[there].mean())
+            stream = torch.cat([_double(of_piece) for of_piece in self.recorded[one.layer].stream])
+            share = float((norms / stream.norm(dim=-1))[there].mean())
         nothing = math.nan, np.full(WRITTEN, -1)
         scale = 0.0 if self.direct is None else self.direct.scales[one.layer]
         if self.direct is None or not scale:
@@ -409,11 +416,13 @@ def _record(
         )
         stream = next(states, None)
         if stream is not None and stream.ndim == 3 and stream.shape[-1] == width:
-            into.stream.append(stream.flatten(0, -2).cpu())
+            into.stream.append(stream.cpu())
 
     stack.callback(projection.module.register_forward_pre_hook(keep).remove)
-    around, _, own = layer.name.rpartition(".")
-    if own and around:
+    # blocks have numbers, as "h.0" has in "h.0.attn.attention", whose own parent reads a norm of the stream
+    numbered = re.match(r"(.*\.)?\d+(?=\.)", layer.name)
+    around = numbered[0] if numbered else layer.name.rpartition(".")[0]
+    if around:
         stack.callback(model.get_submodule(around).register_forward_pre_hook(keep_stream, with_kwargs=True).remove)
 
 
@@ -426,9 +435,10 @@ def _projections(source: ModelAndBatch, wanted: dict[int, AttentionLayer], first
     heads: dict[str, Tensor] = {}
 
     def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
-        mixed = inputs().call.mixed
-        if mixed is not None and layer.run is None:  # a module that several layers share runs several times
-            heads[layer.name] = mixed[1].transpose(1, 2).flatten(0, 1)  # (rows, H, d_v)
+        call = inputs().call
+        if call.mixed is not None and layer.run is None:  # a module that several layers share runs several times
+            outputs = call.mixed[1].reshape(*call.query.shape[:3], -1)  # sequences and heads may be one axis
+            heads[layer.name] = outputs.transpose(1, 2).flatten(0, 1)  # (rows, H, d_v)
 
     def keep(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
@@ -474,7 +484,9 @@ def _of_heads(module: nn.Module, heads: int, size: int) -> tuple[Tensor, Tensor]
     return (rows[:-1] - rows[-1]).view(heads, size, -1), rows[-1]
 
 
-def _targets(model: nn.Module, batch: Any, given: Any, there: list[Tensor] | None, is_causal: bool) -> list[Tensor]:
+def _targets(
+    model: nn.Module, batch: Any, given: Any, there: list[Tensor] | None, is_causal: bool, vocabulary: int
+) -> list[Tensor]:
     """The tokens that the logits are compared with, in pieces of the batch.
 
     By default the next token if no query attends to later tokens, and else the token itself.
@@ -490,8 +502,12 @@ def _targets(model: nn.Module, batch: Any, given: Any, there: list[Tensor] | Non
     if given is None and is_causal:
         target, counts = target.roll(-1, 1), counts & counts.roll(-1, 1)
         counts[:, -1] = False
-    sizes = [len(one) for one in there]
-    return list(target.masked_fill(~counts, NOT_COUNTED).split(sizes))  # type: ignore[no-untyped-call]
+    target = target.masked_fill(~counts, NOT_COUNTED)
+    counted = target[target != NOT_COUNTED]
+    if not len(counted) or counted.min() < 0 or counted.max() >= vocabulary:
+        got = f"{int(counted.min())} to {int(counted.max())}" if len(counted) else "none that counts"
+        raise ProblemError(f"targets: expected tokens from 0 to {vocabulary - 1}, got {got}")
+    return list(target.split([len(one) for one in there]))  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -499,12 +515,9 @@ class DirectPath:
     """From what heads add to the logits: the residual stream, the last norm at its actual scale, the output head."""
 
     norm: nn.Module
-    gains: Float[Tensor, " d"]
-    bias: Float[Tensor, " d"]
-    is_centred: bool  # whether the norm subtracts the mean
     logits: Float[Tensor, "vocabulary d"]  # the matrix of the output head, minus its mean over the vocabulary
     scales: dict[int, float]  # by which the stream multiplies what a layer adds, usually 1; without a path 0
-    inverse_sizes: list[Tensor] = field(default_factory=list)  # 1/σ at each place, as the norm computed it
+    streams: list[Tensor] = field(default_factory=list)  # what the norm reads (rows, d)
 
     @classmethod
     def of(cls, model: nn.Module, first: Any, head: Any, projections: dict[int, OutputProjection]) -> "DirectPath":
@@ -527,7 +540,7 @@ class DirectPath:
         last = next((call for call in reversed(calls) if seen and torch.equal(call[2], seen[-1])), None)
         if last is None or sum(call[0] is last[0] for call in calls) != 1:
             raise ProblemError(f"the output head of {type(model).__name__} does not read the output of a norm")
-        norm, entered, made = last
+        norm, entered, _ = last
         kept = iter([output for module, _, output in calls if module is not norm])
         draws = torch.randn(len(projections), entered.shape[-1], generator=torch.Generator().manual_seed(0))
         added, moved = draws.to(entered) * entered.std(), list[Tensor]()
@@ -547,41 +560,21 @@ class DirectPath:
             raise ProblemError("what heads add does not reach the last norm unchanged")
         if not scales.any():
             raise ProblemError("what heads add does not reach the last norm, as in models that normalise their stream")
-        ones, matrix = torch.ones(entered.shape[-1], dtype=torch.float64), _double(head.weight)
-        given = (getattr(norm, name, None) for name in ("weight", "bias"))
-        weight, bias = (
-            default if one is None else _double(one[None])[0]
-            for one, default in zip(given, (ones, 0 * ones), strict=True)
-        )
-        reach = dict(zip(projections, scales.tolist(), strict=True))
-        # LayerNorm subtracts the mean, and the gains of Gemma are 1 + weight
-        for is_centred, gains in product((False, True), (weight, 1 + weight)):
-            direct = cls(norm, gains, bias, is_centred, matrix - matrix.mean(dim=0), reach)
-            rebuilt = direct.inverse_size(entered, made)[:, None] * direct.scaled(_double(entered)) + bias
-            if float((rebuilt - _double(made)).abs().max() / made.abs().max()) <= _rounding(made):
-                return direct
-        raise ProblemError(f"the last norm, {type(norm).__name__}, does more than scale its input")
+        matrix = _double(head.weight)
+        direct = cls(norm, matrix - matrix.mean(dim=0), dict(zip(projections, scales.tolist(), strict=True)), [entered])
+        direct.read(_double(entered))  # refuses norms that do more than scale
+        direct.streams.clear()
+        return direct
 
     def record(self, stack: contextlib.ExitStack) -> None:
-        """Keep the actual scale of the norm in a pass of the model."""
-
-        def keep(_: nn.Module, given: tuple[Any, ...], made: Tensor) -> None:
-            self.inverse_sizes.append(self.inverse_size(given[0], made))
-
-        stack.callback(self.norm.register_forward_hook(keep).remove)
+        """Keep what the norm reads in a pass of the model."""
+        hook = self.norm.register_forward_pre_hook(lambda _, given: self.streams.append(given[0].cpu()))
+        stack.callback(hook.remove)
 
     def read(self, part: Float[Tensor, "rows d"]) -> Float[Tensor, "rows d"]:
         """What the output head receives of a part of the stream."""
-        return torch.cat(self.inverse_sizes)[:, None] * self.scaled(part)
-
-    def inverse_size(self, entered: Tensor, made: Tensor) -> Float[Tensor, " rows"]:
-        """1/σ at each place, by least squares."""
-        base = self.scaled(_double(entered))
-        return ((_double(made) - self.bias) * base).sum(dim=-1) / base.square().sum(dim=-1)
-
-    def scaled(self, part: Float[Tensor, "rows d"]) -> Float[Tensor, "rows d"]:
-        """A part of the stream times the gains."""
-        return (part - part.mean(dim=-1, keepdim=True) if self.is_centred else part) * self.gains
+        rest = torch.cat([_double(stream) for stream in self.streams]) - part
+        return normed(self.norm, {"part": part[None], "rest": rest[None]})["part"][0]
 
 
 def _double(tensor: Tensor) -> Float[Tensor, "rows d"]:

@@ -173,7 +173,7 @@ class Explanation:
                 f"  error of the features: {variance:.2f} of the variance, {left.share:+z.3f} of the margin;"
                 f" {left.kept:.2f} of the decisions remain without it"
                 + ": the features do not explain these heads"
-                * (max(left.share, 1 - left.kept, variance) > 0.5)
+                * (max(abs(left.share), 1 - left.kept, variance) > 0.5)
             )
         return "\n".join(lines)
 

@@ -53,7 +53,9 @@ class Residual:
 
         ``resplit``: how the stream before the norm of the layer is split by other origins; see :func:`with_features`.
         """
-        return self._read(self.written, resplit)
+        parts = split(self.stream, dict(zip(self.leaves, self.written, strict=True)))
+        order = [origin for origin in dict.fromkeys((*self.origins, *parts)) if origin in parts]
+        return normed(self.norm, resplit({origin: parts[origin] for origin in order}))
 
     def mixed(self, own: Callable[[str], bool]) -> Callable[[Tensor], Tensor]:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
@@ -65,38 +67,31 @@ class Residual:
         mixed = _mixed(Normed((self.stream,), self.norm), written, own)
         return lambda places: mixed(places[..., 0] * places.shape[1] + places[..., 1])
 
-    def _read(self, written: list[Parts], resplit: Callable[[Parts], Parts] = lambda parts: parts) -> Parts:
-        parts = resplit(split(self.stream, dict(zip(self.leaves, written, strict=True))))
-        parts = normed(self.norm, parts)
-        first = [origin for origin in self.origins if origin in parts]
-        return {origin: parts[origin] for origin in (*first, *parts)}
-
 
 def _mixed(node: Node, written: Mapping[Written, Parts], own: Callable[[str], bool]) -> Callable[[Tensor], Tensor]:
     """A stream as a function of the flat places of other origins; what is added between two norms is summed once."""
-    mine, other = torch.zeros(()), torch.zeros(())
-    behind: list[tuple[Any, Callable[..., Tensor], Callable[[Tensor], Tensor]]] = []  # factor, norm, and its stream
+    like = next(iter(next(iter(written.values())).values()))
+    mine, other = torch.zeros_like(like), torch.zeros_like(like)
+    behind: list[tuple[Tensor, Callable[..., Tensor], Callable[[Tensor], Tensor]]] = []  # factor, norm, and its stream
 
-    def add(one: Node, factor: Any) -> None:
-        nonlocal mine, other
+    def add(one: Node, factor: Tensor) -> None:
         match one:
             case Written():
                 for origin, part in written[one].items():
-                    mine, other = (mine + factor * part, other) if own(origin) else (mine, other + factor * part)
+                    (mine if own(origin) else other).addcmul_(part, factor)
             case Normed():
                 weights = {name: weight.detach().cpu().double() for name, weight in one.norm.named_parameters()}
                 behind.append((factor, partial(functional_call, one.norm, weights), _mixed(one.of[0], written, own)))
             case Multiple():
-                scaled = one.factor.detach().cpu().double() if isinstance(one.factor, Tensor) else one.factor
-                add(one.of[0], factor * scaled)
+                add(one.of[0], factor * one.scale)
             case Sum():
                 for inner in one.of:
                     add(inner, factor)
 
-    add(node, 1.0)
+    add(node, torch.ones((), dtype=torch.float64))
 
     def at(places: Tensor) -> Tensor:
-        stream = mine + (other.flatten(0, 1)[places] if other.ndim else other)
+        stream = mine + other.flatten(0, 1)[places]
         for factor, norm, inner in behind:
             stream = stream + factor * norm(inner(places)).double()
         return stream

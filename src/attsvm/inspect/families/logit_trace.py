@@ -117,8 +117,8 @@ class LogitTrace:
         if not depends:
             return output
         name = getattr(function, "__name__", "")
-        picks = name in PICKS and any(hasattr(one, MARK) for one in _tensors((args[1:], kwargs)))
-        chosen = picks or any(getattr(one, MARK, None) is CHOSEN for one in _tensors((args, kwargs)))
+        picks = name in PICKS and any(hasattr(one, MARK) for one in tensors_in((args[1:], kwargs)))
+        chosen = picks or any(getattr(one, MARK, None) is CHOSEN for one in tensors_in((args, kwargs)))
         mark: Any = CHOSEN if chosen else TOKENS
         if self.calls is not None:
             with contextlib.suppress(Exception):  # an unusual call; the model goes on

@@ -91,6 +91,11 @@ class Multiple:
     of: tuple["Node", ...]
     factor: Any
 
+    @property
+    def scale(self) -> Tensor:
+        """The factor in float64."""
+        return torch.as_tensor(self.factor).detach().cpu().double()
+
 
 @dataclass(frozen=True, eq=False)
 class Normed:
@@ -148,8 +153,7 @@ def split(node: Node, written: Mapping[Written, Parts]) -> Parts:
             one, other = (split(inner, written) for inner in node.of)
             return joined(one, other)
         case Multiple():
-            factor = node.factor.detach().cpu().double() if isinstance(node.factor, Tensor) else node.factor
-            return {origin: part * factor for origin, part in split(node.of[0], written).items()}
+            return {origin: part * node.scale for origin, part in split(node.of[0], written).items()}
         case Normed():
             return normed(node.norm, split(node.of[0], written))
         case Lost():
