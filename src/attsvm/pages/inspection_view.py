@@ -192,7 +192,7 @@ def _pair_table(explanation: "Explanation") -> Table:
     return Table(rows, ["queries from", "keys from", "share"], kind="origins", words=2)
 
 
-TEST_COLUMNS = ("queries from", "keys from", "attention", "sufficient", "necessary", "result")
+TEST_COLUMNS = ("queries from", "keys from", "result", "attention", "sufficient", "necessary")
 
 TESTED = (
     "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
@@ -213,7 +213,7 @@ def _test_table(tests: "tuple[TestedReason, ...]") -> Table:
                 f"{one.value:z.2f} ± {one.high - one.value:.2f} ({controls.mean(axis=-1).max():z.2f})"
                 for one, controls in effects
             )
-            lines.append((pair.query, pair.key, f"{test.score:z.2f} → {changed}", *cells, test.verdict))
+            lines.append((pair.query, pair.key, test.verdict, f"{test.score:z.2f} → {changed}", *cells))
     return Table(lines, TEST_COLUMNS, kind="origins", words=len(TEST_COLUMNS))
 
 
