@@ -26,7 +26,7 @@ CASES = {
         ),
         lambda model: [block.attn.attention.out_proj for block in model.transformer.h],
         lambda model: (model.transformer.ln_f, lambda x: x - x.mean(-1, keepdim=True)),
-    ),  # fmt: skip
+    ),
     "llama": (
         lambda: small("Llama", "ForCausalLM", num_key_value_heads=2, **SMALL),
         lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
@@ -196,6 +196,8 @@ def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
     for inspection, options, said in (
         (plain, {}, "heads: layer 0 .* no linear layer reads the outputs of its heads"),
         (of_llama, {"heads": [(5, 0)]}, r"heads: expected heads of the inspection, as \(layer, head\), got \(5, 0\)"),
+        (of_llama, {"heads": [3]}, r"heads: expected heads of the inspection, as \(layer, head\), got 3"),
+        (of_llama, {"targets": np.zeros((3, 7))}, "targets: expected integers, got torch.float64"),
         (of_llama, {"draws": 1}, "draws: expected an integer >= 2, got 1"),
         (
             of_llama,

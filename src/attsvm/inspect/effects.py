@@ -207,10 +207,11 @@ def head_effects(
 ) -> Effects:
     """The effects of heads; see :meth:`attsvm.inspect.Inspection.effects`."""
     known = {(one.layer, one.head): one for one in found}
-    chosen = list(known) if heads is None else [(layer, head) for layer, head in heads]
-    unknown = next((at for at in chosen if at not in known), None)
-    if unknown is not None or not chosen:
-        raise ProblemError(f"heads: expected heads of the inspection, as (layer, head), got {unknown or 'none'}")
+    chosen = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
+    unknown = [at for at in chosen if at not in known]
+    if unknown or not chosen:
+        got = unknown[0] if unknown else "none"
+        raise ProblemError(f"heads: expected heads of the inspection, as (layer, head), got {got}")
     with torch.no_grad(), evaluating(source.model), Uncompiled():
         return Ablations.of(source, sorted({layer for layer, _ in chosen}), targets).measured(
             [known[at] for at in chosen], draws, seed, callback
@@ -498,11 +499,13 @@ def _targets(
     if there is None or tokens is None or np.shape(tokens) != shape:
         got = "none" if tokens is None else tuple(np.shape(tokens))
         raise ProblemError(f"targets: expected tokens of the shape {shape} of the logits, got {got}")
-    target, counts = torch.as_tensor(tokens).long().cpu(), torch.cat(there)
+    target, counts = torch.as_tensor(tokens).cpu(), torch.cat(there)
+    if target.is_floating_point():
+        raise ProblemError(f"targets: expected integers, got {target.dtype}")
     if given is None and is_causal:
         target, counts = target.roll(-1, 1), counts & counts.roll(-1, 1)
         counts[:, -1] = False
-    target = target.masked_fill(~counts, NOT_COUNTED)
+    target = target.long().masked_fill(~counts, NOT_COUNTED)
     counted = target[target != NOT_COUNTED]
     if not len(counted) or counted.min() < 0 or counted.max() >= vocabulary:
         got = f"{int(counted.min())} to {int(counted.max())}" if len(counted) else "none that counts"
