@@ -32,6 +32,11 @@ CASES = {
         lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
         lambda model: (model.model.norm, lambda x: x),
     ),
+    "cohere": (  # its logits are a multiple of what the output head returns
+        lambda: small("Cohere", "ForCausalLM", num_key_value_heads=2, **SMALL),
+        lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
+        lambda model: (model.model.norm, lambda x: x - x.mean(-1, keepdim=True)),
+    ),
     "bert": (
         lambda: like_bert("Bert"),
         lambda model: [layer.attention.output.dense for layer in model.encoder.layer],
@@ -118,13 +123,14 @@ def test_effects_are_those_of_hooks_on_the_plain_model(name):
         # the gains over the actual scale are y/x of the norm, entry by entry
         bias = getattr(norm, "bias", None)
         y = seen["y"] if bias is None else seen["y"] - bias
-        rows = model.lm_head.weight.detach()
+        rows = model.lm_head.weight.detach() * getattr(model, "logit_scale", 1)
         logits = centred(part) * (y / centred(seen["x"])) @ rows.T
         logits = logits - logits.mean(dim=-1, keepdim=True)
         counts = there[:, :-1] & there[:, 1:]
         of_target = logits[:, :-1].gather(-1, targets[:, 1:, None])[..., 0][counts].mean()
-        # the norm of Llama computes in float32
-        np.testing.assert_allclose(found.attribution[k], of_target.detach(), rtol=1e-6 if name == "llama" else 1e-10)
+        # the norms of Llama and Cohere compute in float32
+        rtol = 1e-5 if name in ("llama", "cohere") else 1e-10
+        np.testing.assert_allclose(found.attribution[k], of_target.detach(), rtol=rtol)
         top = logits[there].mean(dim=0).topk(5).indices
         assert found.written[k].tolist() == top.tolist()
 

@@ -269,7 +269,8 @@ class Ablations:
                 if direct is not None:
                     direct.record(stack)
                 stack.enter_context(reading(source.layers, read, with_attention=True))
-                output = _output(call_model(model, piece))
+                returned = call_model(model, piece)
+            output = _output(returned)
             is_lm = head is not None and output.ndim == 3 and output.shape[-1] == len(head.weight)
             outputs.append(output[..., :0] if is_lm else output)
         for index, of_layer in recorded.items():
@@ -284,7 +285,7 @@ class Ablations:
         there = next((of for of in of_layers if [one.shape for one in of] == shapes), None)
         is_causal = not next(reversed(ahead.values()), False)  # of the last layer: an encoder may run before it
         targets = _targets(model, batch, given, there, is_causal, output.shape[-1]) if is_lm else None
-        what = "the last hidden state" if head is None and output.ndim == 3 else "the output"
+        what = "the last hidden state" if output is getattr(returned, "last_hidden_state", None) else "the output"
         measure = f"relative change of {what}" if targets is None else "loss"
         return cls(source, batch, projections, recorded, outputs, there, measure, targets, direct, unattributed)
 
@@ -308,7 +309,7 @@ class Ablations:
             if callback is not None:
                 callback(Progress(step, len(heads)))
         columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
-        return Effects(*columns, measure=self.measure, unattributed=self.unattributed)
+        return Effects(*columns, self.measure, self.unattributed)
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
@@ -533,17 +534,20 @@ class DirectPath:
         """
         norms = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        seen: list[Tensor] = []
         with contextlib.ExitStack() as stack:
-            for module in norms:
+            for module in (*norms, head):
                 hook = module.register_forward_hook(lambda module, given, made: calls.append((module, given[0], made)))
                 stack.callback(hook.remove)
-            stack.callback(head.register_forward_pre_hook(lambda _, given: seen.append(given[0])).remove)
-            call_model(model, first)
-        last = next((call for call in reversed(calls) if seen and torch.equal(call[2], seen[-1])), None)
+            logits = _output(call_model(model, first)).double()
+        *calls, (of_head, seen, raw) = calls
+        last = next((call for call in reversed(calls) if of_head is head and torch.equal(call[2], seen)), None)
         if last is None or sum(call[0] is last[0] for call in calls) != 1:
             raise ProblemError(f"the output head of {type(model).__name__} does not read the output of a norm")
         norm, entered, _ = last
+        raw = raw.double()  # the logits are a multiple of it in Cohere and Granite
+        multiple = float((logits * raw).sum() / raw.square().sum()) if logits.shape == raw.shape else math.nan
+        if not float((logits - multiple * raw).abs().max()) <= _rounding(seen) * float(logits.abs().max()):
+            raise ProblemError("the logits are no multiple of what the output head returns, as with a soft cap")
         kept = iter([output for module, _, output in calls if module is not norm])
         draws = torch.randn(len(projections), entered.shape[-1], generator=torch.Generator().manual_seed(0))
         added, moved = draws.to(entered) * entered.std(), list[Tensor]()
@@ -564,7 +568,12 @@ class DirectPath:
         if not scales.any():
             raise ProblemError("what heads add does not reach the last norm, as in models that normalise their stream")
         matrix = _double(head.weight)
-        direct = cls(norm, matrix - matrix.mean(dim=0), dict(zip(projections, scales.tolist(), strict=True)), [entered])
+        direct = cls(
+            norm,
+            multiple * (matrix - matrix.mean(dim=0)),
+            dict(zip(projections, scales.tolist(), strict=True)),
+            [entered],
+        )
         direct.read(_double(entered))  # refuses norms that do more than scale
         direct.streams.clear()
         return direct
