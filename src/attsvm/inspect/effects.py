@@ -179,7 +179,6 @@ class OutputProjection(NamedTuple):
     """The linear layer that reads the outputs of the heads of a layer, side by side."""
 
     module: nn.Module
-    heads: int
     weights: Float[Tensor, "H d_v d"]  # what it makes of each head, in float64
 
 
@@ -313,7 +312,7 @@ class Ablations:
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
-        module, _, weights = self.projections[one.layer]
+        module, weights = self.projections[one.layer]
         size, there, done = weights.shape[1], self.recorded[one.layer].rows(), 0
         at = slice(one.head * size, (one.head + 1) * size)
 
@@ -463,7 +462,7 @@ def _projections(source: ModelAndBatch, wanted: dict[int, AttentionLayer], first
                 weights, bias = _of_heads(module, *made.shape[1:])
                 rebuilt = torch.einsum("rhv,hvd->rd", made.double().cpu(), weights) + bias
                 error = float((rebuilt - output.cpu()).abs().max() / output.abs().max())
-                found[index] = OutputProjection(module, made.shape[1], weights)
+                found[index] = OutputProjection(module, weights)
                 if not error <= _rounding(output):
                     raise ProblemError(f"the sum over its heads differs from what it returns by {error:.1g}")
         except Exception as error:  # weights of other kinds, as quantised ones
@@ -555,7 +554,7 @@ class DirectPath:
             for module in norms:
                 if module is not norm:
                     stack.callback(module.register_forward_hook(lambda *_: next(kept)).remove)
-            for (module, *_), vector in zip(projections.values(), added, strict=True):
+            for (module, _), vector in zip(projections.values(), added, strict=True):
                 stack.callback(module.register_forward_hook(lambda _, __, output, v=vector: output + v).remove)
             stack.callback(norm.register_forward_pre_hook(lambda _, given: moved.append(given[0])).remove)
             call_model(model, first)

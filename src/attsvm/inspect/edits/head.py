@@ -39,7 +39,7 @@ class EditMetric(NamedTuple):
 
     def within(self, basis: Float[np.ndarray, "d k"]) -> "EditMetric":
         """The norm of changes BC, whose inputs have the second moments B'L_x L_x'B; B has orthonormal columns."""
-        root: np.ndarray = np.linalg.qr(self.inputs.T @ basis, mode="r")
+        root = np.asarray(np.linalg.qr(self.inputs.T @ basis, mode="r"))
         return EditMetric(root.T, self.partners, basis)
 
     def whitened(self, rows: EditRows) -> EditRows:
