@@ -206,7 +206,7 @@ def head_effects(
 ) -> Effects:
     """The effects of heads; see :meth:`attsvm.inspect.Inspection.effects`."""
     known = {(one.layer, one.head): one for one in found}
-    chosen = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
+    chosen: list[Any] = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
     unknown = [at for at in chosen if at not in known]
     if unknown or not chosen:
         got = unknown[0] if unknown else "none"
@@ -308,7 +308,7 @@ class Ablations:
             if callback is not None:
                 callback(Progress(step, len(heads)))
         columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
-        return Effects(*columns, self.measure, self.unattributed)
+        return Effects(*[*columns, self.measure, self.unattributed])
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
