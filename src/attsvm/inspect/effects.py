@@ -20,6 +20,7 @@ from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.call import allowed_tokens
+from attsvm.inspect.families.logit_trace import tensors_in
 from attsvm.inspect.families.stream import normed
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.measures import HEAD_SETS
@@ -392,14 +393,8 @@ def _first_sequence(batch: Any) -> Any:
 
 def _output(output: Any) -> Tensor:
     """Logits, the last hidden state, or the first tensor that a model returns."""
-    for name in ("logits", "last_hidden_state"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    if isinstance(output, Tensor):
-        return output
-    entries = output.values() if hasattr(output, "values") else output
-    return next(one for one in entries if isinstance(one, Tensor) and one.is_floating_point())
+    named = (getattr(output, name, None) for name in ("logits", "last_hidden_state"))
+    return next(one for one in (*named, *tensors_in(output)) if isinstance(one, Tensor) and one.is_floating_point())
 
 
 def _record(
@@ -412,10 +407,7 @@ def _record(
         into.heads.append(arguments[0].flatten(0, -2).cpu())
 
     def keep_stream(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        states = (
-            one for one in (*arguments, *keywords.values()) if isinstance(one, Tensor) and one.is_floating_point()
-        )
-        stream = next(states, None)
+        stream = next((one for one in tensors_in((arguments, keywords)) if one.is_floating_point()), None)
         if stream is not None and stream.ndim == 3 and stream.shape[-1] == width:
             into.stream.append(stream.cpu())
 
