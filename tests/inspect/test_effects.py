@@ -163,6 +163,9 @@ def test_neither_padding_nor_what_it_holds_counts(llama):
     )
     for name in ("norm", "share", "attribution", "mean_cost", "costs"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-12)
+    alone = attsvm.inspect.inspect(llama, batch["input_ids"][:1], margins=False).effects([(0, 1)], draws=2)
+    named = attsvm.inspect.inspect(llama, {"input_ids": batch["input_ids"][:1]}, margins=False)
+    assert alone.costs.tolist() == named.effects([(0, 1)], draws=2).costs.tolist()
 
 
 def test_what_heads_write_does_not_reach_the_logits_through_norms_of_the_stream():

@@ -487,6 +487,8 @@ def _targets(
     tokens = given
     if given is None and isinstance(batch, Mapping):
         tokens = batch.get("decoder_input_ids" if has_decoder(model) else "input_ids")
+    elif given is None and isinstance(batch, Tensor):
+        tokens = batch
     shape = () if there is None else (sum(map(len, there)), there[0].shape[1])
     if there is None or tokens is None or np.shape(tokens) != shape:
         got = "none" if tokens is None else tuple(np.shape(tokens))
