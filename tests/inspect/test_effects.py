@@ -26,11 +26,16 @@ CASES = {
         ),
         lambda model: [block.attn.attention.out_proj for block in model.transformer.h],
         lambda model: (model.transformer.ln_f, lambda x: x - x.mean(-1, keepdim=True)),
-    ),  # fmt: skip
+    ),
     "llama": (
         lambda: small("Llama", "ForCausalLM", num_key_value_heads=2, **SMALL),
         lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
         lambda model: (model.model.norm, lambda x: x),
+    ),
+    "cohere": (  # its logits are a multiple of what the output head returns
+        lambda: small("Cohere", "ForCausalLM", num_key_value_heads=2, **SMALL),
+        lambda model: [layer.self_attn.o_proj for layer in model.model.layers],
+        lambda model: (model.model.norm, lambda x: x - x.mean(-1, keepdim=True)),
     ),
     "bert": (
         lambda: like_bert("Bert"),
@@ -118,13 +123,14 @@ def test_effects_are_those_of_hooks_on_the_plain_model(name):
         # the gains over the actual scale are y/x of the norm, entry by entry
         bias = getattr(norm, "bias", None)
         y = seen["y"] if bias is None else seen["y"] - bias
-        rows = model.lm_head.weight.detach()
+        rows = model.lm_head.weight.detach() * getattr(model, "logit_scale", 1)
         logits = centred(part) * (y / centred(seen["x"])) @ rows.T
         logits = logits - logits.mean(dim=-1, keepdim=True)
         counts = there[:, :-1] & there[:, 1:]
         of_target = logits[:, :-1].gather(-1, targets[:, 1:, None])[..., 0][counts].mean()
-        # the norm of Llama computes in float32
-        np.testing.assert_allclose(found.attribution[k], of_target.detach(), rtol=1e-6 if name == "llama" else 1e-10)
+        # the norms of Llama and Cohere compute in float32
+        rtol = 1e-5 if name in ("llama", "cohere") else 1e-10
+        np.testing.assert_allclose(found.attribution[k], of_target.detach(), rtol=rtol)
         top = logits[there].mean(dim=0).topk(5).indices
         assert found.written[k].tolist() == top.tolist()
 
@@ -157,6 +163,9 @@ def test_neither_padding_nor_what_it_holds_counts(llama):
     )
     for name in ("norm", "share", "attribution", "mean_cost", "costs"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-12)
+    alone = attsvm.inspect.inspect(llama, batch["input_ids"][:1], margins=False).effects([(0, 1)], draws=2)
+    named = attsvm.inspect.inspect(llama, {"input_ids": batch["input_ids"][:1]}, margins=False)
+    assert alone.costs.tolist() == named.effects([(0, 1)], draws=2).costs.tolist()
 
 
 def test_what_heads_write_does_not_reach_the_logits_through_norms_of_the_stream():
@@ -196,6 +205,8 @@ def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
     for inspection, options, said in (
         (plain, {}, "heads: layer 0 .* no linear layer reads the outputs of its heads"),
         (of_llama, {"heads": [(5, 0)]}, r"heads: expected heads of the inspection, as \(layer, head\), got \(5, 0\)"),
+        (of_llama, {"heads": [3]}, r"heads: expected heads of the inspection, as \(layer, head\), got 3"),
+        (of_llama, {"targets": np.zeros((3, 7))}, "targets: expected integers, got torch.float64"),
         (of_llama, {"draws": 1}, "draws: expected an integer >= 2, got 1"),
         (
             of_llama,

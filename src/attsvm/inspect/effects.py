@@ -20,6 +20,7 @@ from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.call import allowed_tokens
+from attsvm.inspect.families.logit_trace import tensors_in
 from attsvm.inspect.families.stream import normed
 from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.measures import HEAD_SETS
@@ -179,7 +180,6 @@ class OutputProjection(NamedTuple):
     """The linear layer that reads the outputs of the heads of a layer, side by side."""
 
     module: nn.Module
-    heads: int
     weights: Float[Tensor, "H d_v d"]  # what it makes of each head, in float64
 
 
@@ -207,10 +207,11 @@ def head_effects(
 ) -> Effects:
     """The effects of heads; see :meth:`attsvm.inspect.Inspection.effects`."""
     known = {(one.layer, one.head): one for one in found}
-    chosen = list(known) if heads is None else [(layer, head) for layer, head in heads]
-    unknown = next((at for at in chosen if at not in known), None)
-    if unknown is not None or not chosen:
-        raise ProblemError(f"heads: expected heads of the inspection, as (layer, head), got {unknown or 'none'}")
+    chosen: list[Any] = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
+    unknown = [at for at in chosen if at not in known]
+    if unknown or not chosen:
+        got = unknown[0] if unknown else "none"
+        raise ProblemError(f"heads: expected heads of the inspection, as (layer, head), got {got}")
     with torch.no_grad(), evaluating(source.model), Uncompiled():
         return Ablations.of(source, sorted({layer for layer, _ in chosen}), targets).measured(
             [known[at] for at in chosen], draws, seed, callback
@@ -268,7 +269,8 @@ class Ablations:
                 if direct is not None:
                     direct.record(stack)
                 stack.enter_context(reading(source.layers, read, with_attention=True))
-                output = _output(call_model(model, piece))
+                returned = call_model(model, piece)
+            output = _output(returned)
             is_lm = head is not None and output.ndim == 3 and output.shape[-1] == len(head.weight)
             outputs.append(output[..., :0] if is_lm else output)
         for index, of_layer in recorded.items():
@@ -283,7 +285,7 @@ class Ablations:
         there = next((of for of in of_layers if [one.shape for one in of] == shapes), None)
         is_causal = not next(reversed(ahead.values()), False)  # of the last layer: an encoder may run before it
         targets = _targets(model, batch, given, there, is_causal, output.shape[-1]) if is_lm else None
-        what = "the last hidden state" if head is None and output.ndim == 3 else "the output"
+        what = "the last hidden state" if output is getattr(returned, "last_hidden_state", None) else "the output"
         measure = f"relative change of {what}" if targets is None else "loss"
         return cls(source, batch, projections, recorded, outputs, there, measure, targets, direct, unattributed)
 
@@ -307,11 +309,11 @@ class Ablations:
             if callback is not None:
                 callback(Progress(step, len(heads)))
         columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
-        return Effects(*columns, self.measure, self.unattributed)
+        return Effects(*[*columns, self.measure, self.unattributed])
 
     def _without(self, one: "Head", new: Tensor) -> float:
         """The measure when rows of a head's output are other ones."""
-        module, _, weights = self.projections[one.layer]
+        module, weights = self.projections[one.layer]
         size, there, done = weights.shape[1], self.recorded[one.layer].rows(), 0
         at = slice(one.head * size, (one.head + 1) * size)
 
@@ -391,14 +393,8 @@ def _first_sequence(batch: Any) -> Any:
 
 def _output(output: Any) -> Tensor:
     """Logits, the last hidden state, or the first tensor that a model returns."""
-    for name in ("logits", "last_hidden_state"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    if isinstance(output, Tensor):
-        return output
-    entries = output.values() if hasattr(output, "values") else output
-    return next(one for one in entries if isinstance(one, Tensor) and one.is_floating_point())
+    named = (getattr(output, name, None) for name in ("logits", "last_hidden_state"))
+    return next(one for one in (*named, *tensors_in(output)) if isinstance(one, Tensor) and one.is_floating_point())
 
 
 def _record(
@@ -411,10 +407,7 @@ def _record(
         into.heads.append(arguments[0].flatten(0, -2).cpu())
 
     def keep_stream(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        states = (
-            one for one in (*arguments, *keywords.values()) if isinstance(one, Tensor) and one.is_floating_point()
-        )
-        stream = next(states, None)
+        stream = next((one for one in tensors_in((arguments, keywords)) if one.is_floating_point()), None)
         if stream is not None and stream.ndim == 3 and stream.shape[-1] == width:
             into.stream.append(stream.cpu())
 
@@ -461,7 +454,7 @@ def _projections(source: ModelAndBatch, wanted: dict[int, AttentionLayer], first
                 weights, bias = _of_heads(module, *made.shape[1:])
                 rebuilt = torch.einsum("rhv,hvd->rd", made.double().cpu(), weights) + bias
                 error = float((rebuilt - output.cpu()).abs().max() / output.abs().max())
-                found[index] = OutputProjection(module, made.shape[1], weights)
+                found[index] = OutputProjection(module, weights)
                 if not error <= _rounding(output):
                     raise ProblemError(f"the sum over its heads differs from what it returns by {error:.1g}")
         except Exception as error:  # weights of other kinds, as quantised ones
@@ -494,15 +487,19 @@ def _targets(
     tokens = given
     if given is None and isinstance(batch, Mapping):
         tokens = batch.get("decoder_input_ids" if has_decoder(model) else "input_ids")
+    elif given is None and isinstance(batch, Tensor):
+        tokens = batch
     shape = () if there is None else (sum(map(len, there)), there[0].shape[1])
     if there is None or tokens is None or np.shape(tokens) != shape:
         got = "none" if tokens is None else tuple(np.shape(tokens))
         raise ProblemError(f"targets: expected tokens of the shape {shape} of the logits, got {got}")
-    target, counts = torch.as_tensor(tokens).long().cpu(), torch.cat(there)
+    target, counts = torch.as_tensor(tokens).cpu(), torch.cat(there)
+    if target.is_floating_point():
+        raise ProblemError(f"targets: expected integers, got {target.dtype}")
     if given is None and is_causal:
         target, counts = target.roll(-1, 1), counts & counts.roll(-1, 1)
         counts[:, -1] = False
-    target = target.masked_fill(~counts, NOT_COUNTED)
+    target = target.long().masked_fill(~counts, NOT_COUNTED)
     counted = target[target != NOT_COUNTED]
     if not len(counted) or counted.min() < 0 or counted.max() >= vocabulary:
         got = f"{int(counted.min())} to {int(counted.max())}" if len(counted) else "none that counts"
@@ -530,17 +527,20 @@ class DirectPath:
         """
         norms = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        seen: list[Tensor] = []
         with contextlib.ExitStack() as stack:
-            for module in norms:
+            for module in (*norms, head):
                 hook = module.register_forward_hook(lambda module, given, made: calls.append((module, given[0], made)))
                 stack.callback(hook.remove)
-            stack.callback(head.register_forward_pre_hook(lambda _, given: seen.append(given[0])).remove)
-            call_model(model, first)
-        last = next((call for call in reversed(calls) if seen and torch.equal(call[2], seen[-1])), None)
+            logits = _output(call_model(model, first)).double()
+        *calls, (of_head, seen, raw) = calls
+        last = next((call for call in reversed(calls) if of_head is head and torch.equal(call[2], seen)), None)
         if last is None or sum(call[0] is last[0] for call in calls) != 1:
             raise ProblemError(f"the output head of {type(model).__name__} does not read the output of a norm")
         norm, entered, _ = last
+        raw = raw.double()  # the logits are a multiple of it in Cohere and Granite
+        multiple = float((logits * raw).sum() / raw.square().sum()) if logits.shape == raw.shape else math.nan
+        if not float((logits - multiple * raw).abs().max()) <= _rounding(seen) * float(logits.abs().max()):
+            raise ProblemError("the logits are no multiple of what the output head returns, as with a soft cap")
         kept = iter([output for module, _, output in calls if module is not norm])
         draws = torch.randn(len(projections), entered.shape[-1], generator=torch.Generator().manual_seed(0))
         added, moved = draws.to(entered) * entered.std(), list[Tensor]()
@@ -548,7 +548,7 @@ class DirectPath:
             for module in norms:
                 if module is not norm:
                     stack.callback(module.register_forward_hook(lambda *_: next(kept)).remove)
-            for (module, *_), vector in zip(projections.values(), added, strict=True):
+            for (module, _), vector in zip(projections.values(), added, strict=True):
                 stack.callback(module.register_forward_hook(lambda _, __, output, v=vector: output + v).remove)
             stack.callback(norm.register_forward_pre_hook(lambda _, given: moved.append(given[0])).remove)
             call_model(model, first)
@@ -561,7 +561,12 @@ class DirectPath:
         if not scales.any():
             raise ProblemError("what heads add does not reach the last norm, as in models that normalise their stream")
         matrix = _double(head.weight)
-        direct = cls(norm, matrix - matrix.mean(dim=0), dict(zip(projections, scales.tolist(), strict=True)), [entered])
+        direct = cls(
+            norm,
+            multiple * (matrix - matrix.mean(dim=0)),
+            dict(zip(projections, scales.tolist(), strict=True)),
+            [entered],
+        )
         direct.read(_double(entered))  # refuses norms that do more than scale
         direct.streams.clear()
         return direct

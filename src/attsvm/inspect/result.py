@@ -463,7 +463,7 @@ class Inspection(Result):
         >>> import attsvm.torch
         >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
         >>> attsvm.inspect.inspect(attention, (tokens, tokens, tokens), margins=False).available()
-        Available(weights='acts on tokens', factors=True, keys=True, reasons=False)
+        Available(weights='acts on tokens', factors=True, keys=True, reasons=True)
         """
         source = self._source("available")
         captured, recipe = source.captured(layer), source.layers[layer].recipe

@@ -110,11 +110,6 @@ def tokenized(
     if getattr(model, "main_input_name", "input_ids") != "input_ids":
         raise ProblemError(f"{name}: expected a model of texts, got {type(model).__name__} of {model.main_input_name}")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
-
-    def symbols(numbers: list[int]) -> list[str]:
-        # the table of embeddings may have rows beyond the vocabulary
-        return [token or "(unused)" for token in tokenizer.convert_ids_to_tokens(numbers)]
-
     with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -128,8 +123,8 @@ def tokenized(
             return_special_tokens_mask=True,
             return_tensors="pt",
         )
-        _check_tokens(name, encoded, model, _longest(model, tokenizer))
-        names = [token_names(tokenizer, symbols(row)) for row in encoded["input_ids"].tolist()]
+        _check_tokens(name, encoded, model, tokenizer)
+        names = [token_names(tokenizer, row) for row in encoded["input_ids"].tolist()]
         marks = encoded["input_ids"].clone().apply_(special_numbers(tokenizer).__contains__)
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
     if has_decoder(model):  # it reads the same text
@@ -137,7 +132,7 @@ def tokenized(
     special = (encoded["special_tokens_mask"] | marks) * encoded["attention_mask"]
     if special.any():
         batch[SPECIAL] = special
-    return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in symbols(numbers)])
+    return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in numbers])
 
 
 def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> Input:
@@ -167,14 +162,13 @@ def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> I
         else:
             encoded = tokenizer(text_target=targets, padding=n > 1, padding_side="right", return_tensors="pt")
             labels, mask = encoded["input_ids"], encoded["attention_mask"]
-            _check_tokens(name, encoded, model, _longest(model, tokenizer))
+            _check_tokens(name, encoded, model, tokenizer)
             if start is not None and bool((labels[:, 0] == start).all()):  # as that of Whisper, which is put in front
                 labels, mask = labels[:, 1:], mask[:, 1:]
             ids = _shifted(model, labels)
         if ids.shape[1] == len(given.tokens[0]):  # one more place of padding
             ids, mask = torch.cat([ids, ids[:, -1:]], dim=1), torch.cat([mask, 0 * mask[:, -1:]], dim=1)
-        symbols = [[token or "(unused)" for token in tokenizer.convert_ids_to_tokens(row)] for row in ids.tolist()]
-        names = [token_names(tokenizer, row) for row in symbols]
+        names = [token_names(tokenizer, row) for row in ids.tolist()]
     batch = given.batch | {"decoder_input_ids": ids, "decoder_attention_mask": mask}
     return given._replace(batch=batch, decoder=names)
 
@@ -233,18 +227,17 @@ def with_pictures(
             return_tensors="pt",
         )
         numbers = encoded["input_ids"].tolist()
-        symbols = [[token or "(unused)" for token in tokenizer.convert_ids_to_tokens(row)] for row in numbers]
         of_pictures = getattr(model.config, "image_token_id", None)
         names = [
             [
                 f"{one} {k + 1}" if at == of_pictures else one
-                for k, (one, at) in enumerate(zip(of_text, row, strict=True))
+                for k, (one, at) in enumerate(zip(token_names(tokenizer, row), row, strict=True))
             ]
-            for of_text, row in zip((token_names(tokenizer, row) for row in symbols), numbers, strict=True)
+            for row in numbers
         ]
         marks = special_numbers(tokenizer) - {of_pictures}  # these are what is seen, and mark nothing
         special = encoded["input_ids"].clone().apply_(marks.__contains__)
-    _check_tokens(name, encoded, model, _longest(model, tokenizer))
+    _check_tokens(name, encoded, model, tokenizer)
     batch = {key: value for key, value in encoded.items() if hasattr(value, "shape")}
     special = special * batch.get("attention_mask", 1)
     if special.any():
@@ -278,7 +271,7 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
     return Input.of_pictures(name, model, read_pixels(name, folder))
 
 
-def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> None:
+def _check_tokens(name: str, encoded: Any, model: Any, tokenizer: Any) -> None:
     """Check that a model takes some encoded texts."""
     lengths = encoded["attention_mask"].sum(-1).tolist()
     vocabulary = text_config(model.config).vocab_size
@@ -287,7 +280,7 @@ def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> N
     largest = int(encoded["input_ids"].max())
     if largest >= vocabulary:
         raise ProblemError(f"{name}: expected tokens below {vocabulary}, got token {largest} from the tokenizer")
-    most = max(range(len(lengths)), key=lengths.__getitem__)
+    most, longest = max(range(len(lengths)), key=lengths.__getitem__), _longest(model, tokenizer)
     if longest is not None and lengths[most] > longest:
         raise ProblemError(f"text {most + 1}: expected at most {longest} tokens for {name}, got {lengths[most]}")
 

@@ -13,11 +13,13 @@ LONGEST = 4
 """Bytes of a character in UTF-8."""
 
 
-def token_names(tokenizer: Any, tokens: list[str]) -> list[str]:
+def token_names(tokenizer: Any, numbers: list[int]) -> list[str]:
     """The text of each of some consecutive tokens; "é 1/2" for the first of two tokens that hold one character.
 
     White space has a visible mark. Bytes that are no part of a character remain bytes.
     """
+    # the table of embeddings may have rows beyond the vocabulary
+    tokens = [token or "(unused)" for token in tokenizer.convert_ids_to_tokens(numbers)]
     # of byte-level vocabularies Ġ is a space, of others a letter
     byte_level = tokenizer.convert_tokens_to_string(["Ġ"]) == " "
     parts = [_bytes(token, byte_level) for token in tokens]

@@ -39,7 +39,7 @@ class EditMetric(NamedTuple):
 
     def within(self, basis: Float[np.ndarray, "d k"]) -> "EditMetric":
         """The norm of changes BC, whose inputs have the second moments B'L_x L_x'B; B has orthonormal columns."""
-        root: np.ndarray = np.linalg.qr(self.inputs.T @ basis, mode="r")
+        root = np.asarray(np.linalg.qr(self.inputs.T @ basis, mode="r"))
         return EditMetric(root.T, self.partners, basis)
 
     def whitened(self, rows: EditRows) -> EditRows:
@@ -139,8 +139,8 @@ class EditedHead:
     def weights(self) -> Float[np.ndarray, "d d_h"]:
         """The weights that change; for queries with a bias, it is their last row."""
         parts = self.layer.weights()
-        own: np.ndarray = (parts.key if self.change == "keys" else parts.query)[self.head]
-        return parts.biased_query(self.head) if self.change == "queries" and self.has_bias else own
+        of_queries = parts.biased_query(self.head) if self.has_bias else parts.query[self.head]
+        return np.asarray(parts.key[self.head] if self.change == "keys" else of_queries)
 
     @cached_property
     def _inputs(self) -> np.ndarray:

@@ -129,19 +129,11 @@ def leaves(node: Node) -> list[Written]:
 
     Raises ProblemError if the stream passes a function that is not followed.
     """
-    found: dict[int, Written] = {}
-
-    def visit(one: Node) -> None:
-        if isinstance(one, Lost):
-            raise ProblemError(f"model: its residual stream is not known behind its function {one.function}")
-        if isinstance(one, Written):
-            found[one.number] = one
-            return
-        for inner in one.of:
-            visit(inner)
-
-    visit(node)
-    return [found[number] for number in sorted(found)]
+    if isinstance(node, Lost):
+        raise ProblemError(f"model: its residual stream is not known behind its function {node.function}")
+    if isinstance(node, Written):
+        return [node]
+    return sorted({one for inner in node.of for one in leaves(inner)}, key=lambda one: one.number)
 
 
 def split(node: Node, written: Mapping[Written, Parts]) -> Parts:
