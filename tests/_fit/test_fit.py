@@ -12,8 +12,6 @@ import attsvm
 from attsvm import Fit, fit
 from attsvm.datasets import Drawing, Sequences, find_source
 from attsvm.pages import make_page
-from attsvm.pages.fit import comparison_rows
-from attsvm.pages.words import mean_interval, share_interval
 from oracles.attention import softmax
 from oracles.pages import loads
 from oracles.schemas import check_result
@@ -242,31 +240,6 @@ def test_a_fit_draws_writes_and_shows_itself(tmp_path):
     with pytest.raises(attsvm.ProblemError, match="exists already"):
         found.save(tmp_path / "out")
     found.save(tmp_path / "out", force=True)
-
-
-def test_intervals_of_several_queries_count_the_sequences():
-    problem = attsvm.datasets.random_problem(24, 3, 4, seed=1, num_queries=3)
-    done = fit(problem, steps=50, test_fraction=0)
-    result = done.numbers()
-    assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
-    assert any("count each sequence once" in note for note in make_page(done, command="attsvm fit").notes)
-    assert "of the 72 training queries" in make_page(done, command="attsvm fit").verdict
-
-
-@pytest.mark.parametrize(
-    ("count", "said"), [(1000, "75.0% (the same in all draws)"), (12, "9 of the 12 (the same in all draws)")]
-)
-def test_draws_that_agree_have_no_interval(count, said):
-    accuracies = np.full(3, 0.75)
-    one = {"classifier": "mean token", "mean_accuracy": 0.75, "mean_accuracy_interval": mean_interval(accuracies)}
-    rows = comparison_rows(
-        {
-            "test_sequences": count,
-            "seeds": [0, 1, 2],
-            "classifiers": [one | {"mean_right": None, "mean_right_interval": None}],
-        }
-    )
-    assert [row[1:] for row in rows] == [(said, "-")]
 
 
 def labels_in_queries(number=60, d=8, has_head=True):

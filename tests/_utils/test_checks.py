@@ -6,6 +6,8 @@ import sys
 import warnings
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import optax
@@ -13,8 +15,7 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError, fit, statistics
-from attsvm._fit import fit_text
-from attsvm._fit.texts.text import Texts
+from attsvm._fit import fit_text, read_texts
 from attsvm.cli.main import main
 from attsvm.datasets import Sequences
 from attsvm.heads import Linear
@@ -25,7 +26,6 @@ HUGE = 2**70
 NO_NUMBERS = (-1, float("nan"), float("inf"), True, "0.1", 1j, [0.1, 0.2])
 PROBLEM = attsvm.datasets.random_problem(6, 4, 3, seed=0)
 SELECTED = attsvm.optimal_tokens(PROBLEM)
-TEXTS = Texts(("good film", "bad film") * 5, np.array(["+", "-"] * 5), "here")
 PROMPT = attsvm.Problem(PROBLEM.tokens, labels=PROBLEM.labels, head=PROBLEM.head)
 
 
@@ -103,6 +103,13 @@ def fit_prompt(**options):
     return fit(PROMPT, **{"steps": 2, **options})
 
 
+def fit_texts(**options):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "texts.csv")
+        path.write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
+        return fit_text(read_texts(path), **options)
+
+
 def random_problem(**options):
     return attsvm.datasets.random_problem(6, 4, 3, **options)
 
@@ -135,8 +142,8 @@ def random_problem(**options):
         (fit_prompt, "learning_rate", (*NO_NUMBERS, 0)),
         (fit_prompt, "test_fraction", (*NO_NUMBERS, 1)),
         (random_problem, "seed", (*NO_INTEGERS, HUGE, None)),
-        (partial(fit_text, TEXTS), "seed", (*NO_INTEGERS, HUGE)),
-        (partial(fit_text, TEXTS), "dim", (-1, 0, 1.5, True)),
+        (fit_texts, "seed", (*NO_INTEGERS, HUGE)),
+        (fit_texts, "dim", (-1, 0, 1.5, True)),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_what_was_expected(function, name, values):

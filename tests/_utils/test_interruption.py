@@ -34,7 +34,7 @@ attsvm.cli.main.main()
 """
 
 WHILE_A_LIBRARY_IS_SILENCED = """
-from attsvm.pretrained.loading import silent
+from attsvm._utils.silence import silent
 def run():
     with silent():
         press()

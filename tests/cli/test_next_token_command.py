@@ -10,7 +10,6 @@ import pytest
 
 import attsvm
 from attsvm._fit import NextWordOptions, fit_next_words, read_corpus
-from attsvm._fit.texts.corpus import OTHER
 from attsvm.texts.tokenizers import split_words
 from oracles.pages import loads
 
@@ -134,4 +133,4 @@ def test_a_corpus_is_read_from_lines_and_from_tables(tmp_path):
         warnings.simplefilter("error")
         found = fit_next_words(corpus(20), NextWordOptions(vocabulary=3, words=1, steps=1))
     assert len(found.train.names) == 4
-    assert found.train.names[-1] == OTHER
+    assert found.train.names[-1] == "‹other›"

@@ -8,7 +8,6 @@ from sklearn.base import clone
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
 from attsvm.datasets import Sequences, stored
-from attsvm.datasets.stored import StoredTable
 from attsvm.estimator import coordinates, ranges
 
 MODELS = [AttentionClassifier(max_steps=50, random_state=0), DetectorClassifier(3, max_steps=50, random_state=0)]
@@ -65,8 +64,9 @@ def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, m
         # float32 as it is in the file, and no copy
         assert np.shares_memory(found.table, on_disk)
         return
-    largest, read = [], StoredTable._read
-    monkeypatch.setattr(StoredTable, "_read", lambda self, rows: largest.append(len(rows)) or read(self, rows))
+    kind = type(found.table)
+    largest, read = [], kind._read
+    monkeypatch.setattr(kind, "_read", lambda self, rows: largest.append(len(rows)) or read(self, rows))
     rows = np.array([7, 3, 3, 400])
     assert (found.table[rows] == tokens.reshape(-1, 4)[rows]).all() or not mask.reshape(-1)[rows].all()
     Sequences.from_padded(on_disk, mask)
@@ -83,15 +83,16 @@ def test_a_fit_never_reads_rows_from_all_over_a_file_at_once(model, tmp_path, mo
     monkeypatch.setattr(stored, "ROWS_AT_ONCE", 60)
     for module, name in ((coordinates, "SAMPLED"), (ranges, "FITTED"), (ranges, "COMPARED")):
         monkeypatch.setattr(module, name, 100)
-    spans, read = [], StoredTable.__getitem__
+    array = zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(60, 3))
+    kind = type(Sequences(array, [0], [0, 1]).table)
+    spans, read = [], kind.__getitem__
 
     def spied(self, which):
         rows = np.arange(len(self))[which]
         spans.append(np.ptp(rows) if rows.size else 0)
         return read(self, which)
 
-    monkeypatch.setattr(StoredTable, "__getitem__", spied)
-    array = zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(60, 3))
+    monkeypatch.setattr(kind, "__getitem__", spied)
     bags = Sequences(array, np.arange(6000), np.arange(0, 6001, 100))
     clone(model).set_params(ensemble=False).fit(bags, np.arange(60) % 2).predict(bags)
     assert max(spans) <= stored.DENSE * 60

@@ -178,10 +178,9 @@ def _read_run(folder: Path) -> None:
 
 def _read_piece(folder: Path) -> None:
     """A damaged piece is measured again; what it held never comes back changed."""
-    from attsvm.papers.pieces import _origin, _verified
+    from attsvm.papers.pieces import PieceStore
 
-    found = _verified(folder / "piece.npz", _origin(_piece, (), object))
-    np.testing.assert_equal({} if found is None else found, {} if found is None else _piece())
+    np.testing.assert_equal(PieceStore(folder)("piece", _piece), _piece())
 
 
 def _texts(name: str) -> Callable[[Path], object]:
@@ -193,17 +192,12 @@ def _texts(name: str) -> Callable[[Path], object]:
     return read
 
 
-def _read_reviews(folder: Path) -> object:
-    from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer
-
-    return load_reviews(str(folder / "reviews"), load_tokenizer(str(folder / "vocab.txt")), 8)
-
-
-def _vocabulary(name: str) -> Callable[[Path], object]:
+def _reviews(vocabulary: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
-        from attsvm.papers.experiments.reviews import encoded, load_tokenizer
+        from attsvm.papers import find_task
 
-        return encoded(TEXTS[:2], load_tokenizer(str(folder / name)), 8)
+        task = find_task("imdb")
+        return task.load(task.preset("tiny"), str(folder / "reviews"), vocabulary=str(folder / vocabulary))
 
     return read
 
@@ -217,13 +211,12 @@ def _model(name: str) -> Callable[[Path], object]:
         import os
 
         from attsvm.inspect import inspect
-        from attsvm.pretrained import load_model
-        from attsvm.pretrained.inputs import tokenized
+        from attsvm.pretrained import load_model, read_input
         from attsvm.texts.states import load_states
 
         path = os.path.relpath(folder / name)
         model: Any = load_model(f"./{path}")
-        given = tokenized(f"./{path}", TEXTS[:2], model)
+        given = read_input(f"./{path}", model, TEXTS[:2], None)
         with _naming(name):
             inspect(model, given.batch, margins=False)
             load_states(folder / name).encode(TEXTS[:2])
@@ -282,11 +275,11 @@ FORMATS = (
         "fit-text texts.parquet --steps 2 --json",
     )),
     Format("folder of texts", "labelled/pos/text.txt", (mutate_bytes,), _texts("labelled")),
-    Format("reviews", "reviews/train.parquet", (mutate_parquet, mutate_bytes), _read_reviews, (
+    Format("reviews", "reviews/train.parquet", (mutate_parquet, mutate_bytes), _reviews("vocab.txt"), (
         f"{_EXPERIMENT} --vocabulary vocab.txt",
     )),
-    Format("vocabulary", "vocab.txt", (mutate_bytes,), _vocabulary("vocab.txt")),
-    Format("tokenizer", "tokenizer.json", (mutate_json,), _vocabulary("tokenizer.json"), (
+    Format("vocabulary", "vocab.txt", (mutate_bytes,), _reviews("vocab.txt")),
+    Format("tokenizer", "tokenizer.json", (mutate_json,), _reviews("tokenizer.json"), (
         f"{_EXPERIMENT} --vocabulary tokenizer.json",
     )),
     Format("checkpoint", "run/checkpoint/model.safetensors", (mutate_weights, mutate_bytes), _read_checkpoint),

@@ -1,6 +1,5 @@
 """Small inputs of commands that several campaigns run."""
 
-import re
 from pathlib import Path
 
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
@@ -11,13 +10,10 @@ def write_reviews(folder: Path, train: int, test: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from attsvm.papers.experiments.sentences import SENTENCES
-
     for name, rows in (("train", train), ("test", test)):
         labels = [row % 2 for row in range(rows)]
         words = [(GOOD if label else BAD)[row % 3] for row, label in enumerate(labels)]
         texts = [f"the story was {word} and the film was {word}" for word in words]
         pq.write_table(pa.table({"text": texts, "label": labels}), folder / f"{name}.parquet")
-    known = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(known | {*GOOD, *BAD, "story"})]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, "and", "film", "story", "the", "was"]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import Problem, fit
-from attsvm._fit import fit_text
-from attsvm._fit.texts.text import Texts
+from attsvm._fit import fit_text, read_texts
 from attsvm._utils.displays import summary_of
+from attsvm.datasets import random_problem
 from attsvm.pages import fit_figures, make_page, number
-from attsvm.pages.fit import tables
+from attsvm.pages.fit import comparison_rows, tables
 from attsvm.pages.text_figures import draw_text
-from attsvm.pages.words import short
+from attsvm.pages.words import mean_interval, share_interval, short
 from attsvm.theory import Hypothesis
 
 GENERATOR = np.random.default_rng(5)
@@ -123,10 +123,9 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
 
 
 @pytest.mark.parametrize("attention", [0.0, 1e-320, 1e-200])
-def test_words_without_attention_are_drawn(attention):
-    rows = [f"{word} the film" for word in ("good", "bad")] * 50
-    texts = Texts(tuple(rows), np.array(["+", "-"] * 50), "here")
-    done = fit_text(texts, min_documents=1, dim=2, max_steps=3)
+def test_words_without_attention_are_drawn(attention, tmp_path):
+    (tmp_path / "texts.csv").write_text("text,label\n" + "good the film,+\nbad the film,-\n" * 50)
+    done = fit_text(read_texts(tmp_path / "texts.csv"), min_documents=1, dim=2, max_steps=3)
     occurs = done.words.frequency > 0
     words = replace(
         done.words,
@@ -148,3 +147,28 @@ def test_no_number_is_written_as_minus_zero():
     texts += [str(logits), str(share)]
     assert [text for text in texts if re.search(r"-0(?![.\d]*[1-9])", text)] == []
     assert str(logits) == "a step: holds (0 logits)"
+
+
+def test_intervals_of_several_queries_count_the_sequences():
+    problem = random_problem(24, 3, 4, seed=1, num_queries=3)
+    done = fit(problem, steps=50, test_fraction=0)
+    result = done.numbers()
+    assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
+    assert any("count each sequence once" in note for note in make_page(done, command="attsvm fit").notes)
+    assert "of the 72 training queries" in make_page(done, command="attsvm fit").verdict
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1000, "75.0% (the same in all draws)"), (12, "9 of the 12 (the same in all draws)")]
+)
+def test_draws_that_agree_have_no_interval(count, said):
+    accuracies = np.full(3, 0.75)
+    one = {"classifier": "mean token", "mean_accuracy": 0.75, "mean_accuracy_interval": mean_interval(accuracies)}
+    rows = comparison_rows(
+        {
+            "test_sequences": count,
+            "seeds": [0, 1, 2],
+            "classifiers": [one | {"mean_right": None, "mean_right_interval": None}],
+        }
+    )
+    assert [row[1:] for row in rows] == [(said, "-")]

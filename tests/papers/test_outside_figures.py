@@ -4,10 +4,8 @@ import re
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from attsvm import ProblemError
-from attsvm.cli.app import app
 from attsvm.papers import FIGURES, Standing, chosen, run, several, write
 
 pytestmark = pytest.mark.slow
@@ -63,13 +61,13 @@ def outside(tmp_path, monkeypatch):
     sys.modules.pop("outside_figure", None)
 
 
-def test_it_runs_by_its_import_path_after_the_built_in_ones(outside, tmp_path, monkeypatch):
+def test_it_runs_by_its_import_path_after_the_built_in_ones(outside, tmp_path, monkeypatch, command):
     monkeypatch.setattr(several, "num_threads", lambda: 2)  # two figures side by side, in processes
     outside()
     assert list(chosen(["outside_figure:FIGURE", "feasibility"])) == ["feasibility", "outside_figure:FIGURE"]
-    result = CliRunner().invoke(app, ["reproduce", "outside_figure:FIGURE", "feasibility", "--quick", "--out", "out"])
-    assert result.exit_code == 0, result.output
-    assert result.output.index("feasibility") < result.output.index("halving")
+    status, shown, err = command("reproduce", "outside_figure:FIGURE", "feasibility", "--quick", "--out", "out")
+    assert status == 0, err
+    assert shown.index("feasibility") < shown.index("halving")
     page = (tmp_path / "out" / "index.html").read_text()
     assert "A paper &lt;of one page&gt;" in page
     assert "attsvm reproduce outside_figure:FIGURE --quick" in page

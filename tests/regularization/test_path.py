@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 import attsvm
 from attsvm.losses import LOSSES
 from attsvm.norms import Lp, Norm
-from attsvm.papers.examples import one_sequence
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.flat_excess import FlatExcess
 from attsvm.regularization.gaps import LogSum
@@ -178,7 +177,9 @@ def test_a_branch_that_leaves_the_optimal_tokens_again_is_not_the_last_one():
 
 
 def test_inside_a_cone_the_path_goes_to_a_local_direction_that_is_not_the_global_one():
-    problem = one_sequence(local=True)
+    # Tarzanagh et al. (2023), *Max-Margin Token Selection*, figure 1: two tokens are locally optimal
+    tokens = np.array([[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, 0.0]]])
+    problem = attsvm.Problem(tokens, labels=[1.0], head=[0.0, 0.0, 1.0], keys=tokens * [1.0, 1.0, 0.0])
     local, best = (attsvm.solve_svm(problem, np.array([token])) for token in (1, 0))
     radii = LONG * local.value
     inside = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.999))

@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
-from attsvm.norms import Nuclear
-from attsvm.plot.style import VERMILLION
 from attsvm.stack import layers
 from attsvm.stack.prediction import model_of
 from attsvm.theory import table
-from attsvm.theory.standing import known_limits
 
 N, T, D = 2, 4, 5
 
@@ -158,7 +155,7 @@ def test_frame_has_the_history_and_a_plot_the_path_of_one_trial():
     for trial in range(2):
         axes = run.plot(stack, trial=trial)
         # a marker for each token of the path, and for the query of each sequence
-        marked = [line for line in axes.lines if line.get_color() == VERMILLION and line.get_linestyle() == "None"]
+        marked = [line for line in axes.lines if line.get_color() == "#D55E00" and line.get_linestyle() == "None"]
         assert sum(len(line.get_xdata()) for line in marked) == sum(on[trial].sum() for on in stack.path(run)) + N
 
 
@@ -291,8 +288,3 @@ def test_heads_of_a_layer_are_compared_with_each_other():
 def test_what_is_not_known_of_steps_is_not_recorded_as_known():
     stack = drawn()
     assert stack.train(steps=1, optimizer=optax.adamw(0.01, weight_decay=0.1)).weight_decay is None
-    long_steps = attsvm.optimizers.spectral_descent(5.0)
-    run = stack.train(steps=100, attention="factored", rank=2, optimizer=long_steps)
-    # compared with the nuclear norm, still of two columns
-    (known,) = known_limits(run, stack.num_positions)
-    assert (known.norm, known.rank) == (Nuclear(), 2)

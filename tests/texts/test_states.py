@@ -155,11 +155,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
-    from attsvm.pretrained import load_model
-    from attsvm.pretrained.inputs import tokenized
+    from attsvm.pretrained import load_model, read_input
 
     def inspected(path):
-        return tokenized(str(path), ["good film"], load_model(str(path)))
+        return read_input(str(path), load_model(str(path)), ["good film"], None)
 
     damage, message = HOSTILE[name]
     model, victim = tmp_path / "model", tmp_path / "victim"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm._fit import fit_text
-from attsvm._fit.texts.text import Texts
+from attsvm._fit import fit_text, read_texts
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.texts.tokenizers import NAMED, WORDS, find_tokenizer, split_words, words
@@ -103,15 +102,16 @@ def test_what_is_no_tokenizer_is_named(tokenizer, said):
         find_tokenizer(tokenizer).words("Good day")
 
 
-def pairs(words, filler, between=" "):
+def pairs(path, words, filler, between=" "):
     """240 texts of eight words; one of two more words decides the label."""
     generator = np.random.default_rng(0)
-    texts, labels = [], np.arange(240) % 2
-    for label in labels:
+    rows = ["text,label"]
+    for label in np.arange(240) % 2:
         text = generator.choice(filler.split(), 8).tolist()
         text.insert(generator.integers(8), words[label])
-        texts.append(between.join(text))
-    return Texts(tuple(texts), labels.astype(str), "here")
+        rows.append(f"{between.join(text)},{label}")
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return read_texts(path)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def pairs(words, filler, between=" "):
         (("👎", "👍"), "film plot actor music director story picture end today we", " ", False),
     ],
 )
-def test_attention_and_its_baseline_tell_texts_apart_by_one_word(words, filler, between, unspaced, recwarn):
-    done = fit_text(pairs(words, filler, between), parts="both", max_steps=200)
+def test_attention_and_its_baseline_tell_texts_apart_by_one_word(words, filler, between, unspaced, recwarn, tmp_path):
+    done = fit_text(pairs(tmp_path / "texts.csv", words, filler, between), parts="both", max_steps=200)
     for part in (done.test.report.combined, done.test.report.attention, done.test.report.ngrams):
         assert part.accuracy >= 0.95
     said = [str(one.message) for one in recwarn if "scripts without spaces" in str(one.message)]

@@ -11,11 +11,16 @@ import pytest
 
 import attsvm
 from attsvm.norms import parse_norm
-from attsvm.optimizers import Decaying, chain, spectral_descent, steepest_descent
-from attsvm.optimizers.gradient import GradientDescent
-from attsvm.optimizers.rule import DecoupledWeightDecay
-from attsvm.optimizers.transformations import LearningRate, Normalize
+from attsvm.optimizers import (
+    Decaying,
+    chain,
+    normalized_gradient_descent,
+    rule_of,
+    spectral_descent,
+    steepest_descent,
+)
 from attsvm.theory import constrained_limit, context_limit
+from oracles.optimizers import with_decay
 
 NORMS = ["frobenius", "linf", "spectral", "nuclear"]
 
@@ -199,7 +204,8 @@ def test_what_is_not_predicted_of_decay():
     assert prediction.standing == "conjecture"
     assert "small_last_step" in [one.name for one in prediction.hypotheses if one.holds is False]
     # a normalization after the learning rate makes steps of length one
-    optimizer = chain(LearningRate(1e-3), Normalize("each"), DecoupledWeightDecay(GradientDescent(), 0.5))
+    rule = rule_of(with_decay(normalized_gradient_descent(1e-3, scope="each"), 0.5))
+    optimizer = chain(*reversed(rule.parts), rule.rule)
     problem = attsvm.datasets.random_problem(3, 4, 5, 0)
     prediction = attsvm.predict_direction(problem, attsvm.train(problem, optimizer=optimizer, steps=30))
     numbers = {one.name: one.number for one in prediction.hypotheses}
@@ -371,7 +377,7 @@ def test_bounds_and_closed_forms_of_several_heads(name, together):
 
 
 def in_one_ball(rate, decay):
-    return chain(Normalize("all"), LearningRate(rate), DecoupledWeightDecay(GradientDescent(), decay))
+    return with_decay(normalized_gradient_descent(rate), decay)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,10 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.losses import parse_loss
 from attsvm.norms import Lp
-from attsvm.optimizers.gradient import GradientDescent
-from attsvm.optimizers.rule import DecoupledWeightDecay
-from attsvm.optimizers.transformations import LearningRate
 from attsvm.theory.loss_level import descent_direction
 from oracles import training as oracle
 from oracles.attention import attention, mean_loss
+from oracles.optimizers import with_decay
 
 LOSSES = ("logistic", "exponential", "linear")
 
@@ -190,7 +188,7 @@ def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
         (optimizers.gradient_descent(lambda k: 0.1 / (1 + k)), np.inf),
         (optimizers.momentum(optimizers.gradient_descent(0.1)), np.inf),
         (optimizers.chain(optimizers.gradient_descent(0.1), **plain), 0.1 / float(at_zero.largest_rate)),
-        (optimizers.chain(LearningRate(0.1), DecoupledWeightDecay(GradientDescent(), 0.5), **plain), np.inf),
+        (optimizers.chain(with_decay(optimizers.gradient_descent(0.1), 0.5), **plain), np.inf),
     ):
         found = attsvm.theory.global_convergence_conditions(problem, start, optimizer=rule)
         assert found.step == pytest.approx(step)

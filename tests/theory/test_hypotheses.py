@@ -14,7 +14,6 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent
-from attsvm.papers.figures.optimizer_norms import WAYS
 from attsvm.results import NOT_RECORDED
 from attsvm.theory import Standing
 from attsvm.theory.measured import Found, enough, table
@@ -144,7 +143,7 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
 
 def test_mini_batches_have_rows_of_their_own():
     problem = random_problem(6, 8, 10, 0)
-    descent = WAYS["normalised GD"].decaying(100_000)
+    descent = optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + k / 100))
     standings = {
         size: attsvm.predict_direction(
             problem, attsvm.train(problem, optimizer=descent, batch_size=size, steps=100_000)

@@ -6,7 +6,12 @@ import pytest
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.papers.examples import joint_prompt
+
+
+def joint_prompt(slack):
+    """Figure 3 of *Max-Margin Token Selection*; with slack one token is not a support vector of the head."""
+    kept = [[1.0, 1.0], [1.0, -1.0], [0.5, 1.5 if slack else 1.0]]
+    return attsvm.Problem([[[0.0, 0.0], token] for token in kept], labels=[1.0, -1.0, 1.0])
 
 
 def label_margin(signed):

@@ -246,6 +246,19 @@ def test_limits_of_bounded_rank_and_of_several_heads():
         assert optimizers.column_descent(scope=scope).steps == optimizers.column_descent().steps
 
 
+def test_long_steps_with_shared_keys_were_not_measured():
+    lagging = optimizers.momentum(optimizers.spectral_descent()).limit("factored", 4, 2)
+    assert limit_at(lagging, 1e9) == lagging
+
+
+def test_long_steps_on_the_factors_of_a_stack_are_compared_in_the_nuclear_norm():
+    stack = attsvm.Stack(random_problem(2, 4, 5, 0), layers=2)
+    run = stack.train(steps=100, attention="factored", rank=2, optimizer=optimizers.spectral_descent(5.0))
+    (known,) = known_limits(run, stack.num_positions)
+    # still of two columns
+    assert (known.norm, known.rank) == (Nuclear(), 2)
+
+
 def test_the_steps_of_the_later_half_of_each_trial_are_short_or_long():
     problem = random_problem(3, 4, 5, 0, batch=(3,))
     run = attsvm.train(

@@ -15,12 +15,11 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
 from attsvm.optimizers import Rule, SquaredNorm, rule_of
-from attsvm.optimizers.rule import DecoupledWeightDecay
-from attsvm.optimizers.transformations import LearningRate
 from attsvm.training.attention import FactoredAttention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData
+from oracles.optimizers import with_decay
 from oracles.training import exact
 
 H, N, Q, T, D, M = 2, 2, 2, 3, 3, 2
@@ -150,6 +149,7 @@ class Unit(Rule):
         return {name: -g / jnp.where(norm[name] > 0, norm[name], 1) for name, g in updates.gradient.items()}, state
 
 
+CUSTOM = optimizers.chain(*rule_of(optimizers.gradient_descent(0.1)).parts, Unit())
 STEPS_ON_EACH_HEAD = {
     "each norm": optimizers.normalized_gradient_descent(0.1, scope="each"),
     "each norm of weights": optimizers.mirror_descent(p=3, scope="each", relative=True),
@@ -161,8 +161,8 @@ STEPS_ON_EACH_HEAD = {
     "decay": optimizers.spectral_descent(0.1, weight_decay=0.1),
     "product": optimizers.bilinear_descent(),
     "potential": optimizers.mirror_descent(potential=SquaredNorm(schatten(1.5)), scope="each"),
-    "custom": optimizers.chain(LearningRate(0.1), Unit()),
-    "custom with decay": optimizers.chain(LearningRate(0.1), DecoupledWeightDecay(Unit(), 0.1)),
+    "custom": CUSTOM,
+    "custom with decay": with_decay(CUSTOM, 0.1),
 }
 
 

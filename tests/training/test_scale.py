@@ -12,7 +12,6 @@ import attsvm
 from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import rule_of
-from attsvm.optimizers.transformations import Normalize, Relative
 from attsvm.training import changes
 from attsvm.training import range as ranges
 
@@ -167,7 +166,7 @@ def test_what_mirror_descent_cannot_represent_is_refused(problem):
 
 def test_counts_and_keys_in_a_state_have_no_exponent():
     drawn = optax.chain(optax.trace(0.9), optax.noisy_sgd(0.1, key=3))
-    rule = rule_of(optimizers.chain(Normalize(), Relative(), drawn))
+    rule = rule_of(optimizers.chain(*rule_of(FACTORS).parts, drawn))
     state = rule.init({"W": jnp.ones((2, 2, 1))})
     state = state._replace(rule=jax.tree.map(jnp.ones_like, state.rule))
     kinds = {x.dtype.kind: np.unique(x).tolist() for x in jax.tree.leaves(rule.rescaled(state, jnp.array([-3.0])))}

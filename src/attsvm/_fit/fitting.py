@@ -19,13 +19,13 @@ from attsvm._fit.other_norms import compare_norms
 from attsvm._fit.result import Fit
 from attsvm._fit.splits import split
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
+from attsvm._utils.labels import label_names, two_classes
 from attsvm._utils.progress import Callback, in_draws, reports
 from attsvm.datasets import Drawing, Source, find_source
-from attsvm.datasets.labels import check_labelled, label_names, two_classes
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_labelled
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.training import Run, records_to_the_end

@@ -1,4 +1,4 @@
-"""Factorisations of stacked matrices and the softmax, in NumPy.
+"""Factorisations of stacked matrices, the softmax and random unit vectors, in NumPy.
 
 One matrix goes to LAPACK without NumPy's wrapper, which takes half the time.
 """
@@ -101,6 +101,12 @@ def softmax(
     exponentials = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0))
     total = exponentials.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0))
+
+
+def unit_vectors(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random vectors of length 1 along the last axis."""
+    draws = generator.standard_normal(shape)
+    return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
 
 
 def _check(failed: int) -> None:

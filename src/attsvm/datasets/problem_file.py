@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from attsvm._utils.archives import read_arrays
-from attsvm.datasets.labels import check_labelled, label_names, two_classes
+from attsvm._utils.labels import label_names, two_classes
 from attsvm.datasets.source import SOURCES, Source, option
-from attsvm.problem import Problem, problem_of_file
+from attsvm.problem import Problem, check_labelled, problem_of_file
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_flag, check_integer, check_seed
 from attsvm._utils.keywords import suggests
+from attsvm._utils.linear_algebra import unit_vectors
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -98,9 +99,3 @@ def random_problem(
     elif not prompt:
         queries = unit(num_sequences, *queries_per_sequence, dim)
     return Problem(tokens, labels=labels, queries=queries, head=head, num_heads=num_heads, key_groups=key_groups)
-
-
-def unit_vectors(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Random vectors of length 1 along the last axis."""
-    draws = generator.standard_normal(shape)
-    return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))

@@ -17,7 +17,6 @@ from attsvm._utils.files import reason
 from attsvm._utils.memory import enough_memory
 from attsvm.errors import ProblemError
 from attsvm.pretrained import has_decoder
-from attsvm.pretrained.inputs import SPECIAL
 
 CHUNK_LOGITS = 2**24
 """Largest number of attention probabilities (of 12 heads) in one call; the model holds a few copies of them."""
@@ -188,7 +187,7 @@ def without_special(batch: Any) -> tuple[Any, np.ndarray | None]:
     if not isinstance(batch, Mapping):
         return batch, None
     batch = dict(batch)
-    special = batch.pop(SPECIAL, None)
+    special = batch.pop("special_tokens_mask", None)
     return batch, None if special is None else np.asarray(torch.as_tensor(special).cpu()).astype(bool)
 
 

@@ -2,6 +2,9 @@
 
 from importlib.resources import files
 
+# for the other packages of attsvm; there are no public names
+__door__ = ("page",)
+
 
 def page() -> str:
     """The page, one HTML file that needs no other.

@@ -16,9 +16,6 @@ from attsvm.pretrained.token_names import special_numbers, token_names
 if TYPE_CHECKING:
     import torch
 
-SPECIAL = "special_tokens_mask"
-"""Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
-
 TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
 """How the names of tokenizer files begin. Without such a file transformers would create an empty tokenizer."""
 
@@ -32,6 +29,7 @@ UNLIMITED = 100_000
 class Input(NamedTuple):
     """The arguments of a model, and the names of its tokens."""
 
+    # models take all entries but special_tokens_mask, the name that tokenizers use
     batch: "dict[str, torch.Tensor]"
     tokens: list[list[str]]  # for each sequence, padding included
     # from numbers of tokens of the vocabulary to their names; None without a vocabulary
@@ -131,7 +129,7 @@ def tokenized(
         batch |= {f"decoder_{key}": batch[key] for key in ("input_ids", "attention_mask") if key in batch}
     special = (encoded["special_tokens_mask"] | marks) * encoded["attention_mask"]
     if special.any():
-        batch[SPECIAL] = special
+        batch["special_tokens_mask"] = special
     return Input(batch, names, lambda numbers: [token_names(tokenizer, [one])[0] for one in numbers])
 
 
@@ -241,7 +239,7 @@ def with_pictures(
     batch = {key: value for key, value in encoded.items() if hasattr(value, "shape")}
     special = special * batch.get("attention_mask", 1)
     if special.any():
-        batch[SPECIAL] = special
+        batch["special_tokens_mask"] = special
     return Input(batch, names)
 
 

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
+from attsvm._utils.silence import silent
 from attsvm.errors import ProblemError
 
 LAYERS = 1_000
@@ -74,22 +75,6 @@ def _check_hub(name: str) -> None:
         raise ProblemError(
             f"{name}: no such folder, and {constants.ENDPOINT} does not answer; give a folder with a model"
         )
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Discard what the block prints on the standard output and error, also where native code of a library prints it."""
-    kept = os.dup(1), os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        for number, earlier in zip((1, 2), kept, strict=True):
-            os.dup2(earlier, number)
-            os.close(earlier)
-        os.close(nowhere)
 
 
 @contextlib.contextmanager

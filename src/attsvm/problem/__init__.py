@@ -7,6 +7,7 @@ __door__ = (
     "ARRAY_NAMES",
     "Canonical",
     "check_is_problem",
+    "check_labelled",
     "counted_labels",
     "gathered",
     "join_blocks",

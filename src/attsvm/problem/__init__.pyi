@@ -3,6 +3,7 @@ from .mean_token import mean_tokens as mean_tokens
 from .problem import ARRAY_NAMES as ARRAY_NAMES
 from .problem import Problem as Problem
 from .problem import check_is_problem as check_is_problem
+from .problem import check_labelled as check_labelled
 from .problem import of_rows as of_rows
 from .problem import problem_of_file as problem_of_file
 from .problem import stack_problems as stack_problems

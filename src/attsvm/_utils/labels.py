@@ -1,28 +1,8 @@
-"""Labels of two classes, and the problems that have them."""
+"""Labels of two classes, and their names."""
 
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.problem import Problem
-
-
-def check_labelled(problem: Problem, name: str = "problem") -> None:
-    """Check that a binary classifier can be trained on a problem.
-
-    ``name``: what error messages call it.
-
-    Raises ProblemError if the problem has no labels, has several attention heads or batch axes, or more than two
-    classes.
-    """
-    if problem.labels is None:
-        raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
-    problem.check_one_head()
-    if problem.batch_shape:
-        raise ProblemError(
-            f"{name}: expected one problem, with tokens of shape (n, T, d), got batch axes {problem.batch_shape}"
-        )
-    if problem.num_classes is not None:
-        raise ProblemError(f"{name}: expected labels ±1 and a head of shape (d,), got {problem.num_classes} classes")
 
 
 def two_classes(labels: np.ndarray, name: str = "labels") -> np.ndarray | None:

@@ -1,0 +1,21 @@
+"""Standard output and error of the whole process, switched off for a block."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Discard what the block prints on the standard output and error, also where native code of a library prints it."""
+    kept = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        for number, earlier in zip((1, 2), kept, strict=True):
+            os.dup2(earlier, number)
+            os.close(earlier)
+        os.close(nowhere)
