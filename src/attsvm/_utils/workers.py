@@ -41,7 +41,8 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 
     The function is defined at the top level of a module, as its arguments and results are sent between processes. The
     arguments of a call are read when a worker is free. Each worker has one thread of linear algebra. With one worker,
-    or in a daemonic process, which must not start others, the calls are made in this process. If the caller stops early, or after an error, the workers are killed.
+    or in a daemonic process, which must not start others, the calls are made in this process. If the caller stops
+    early, or after an error, the workers are killed.
     """
     if workers == 1 or multiprocessing.current_process().daemon:
         with threadpool_limits(1, user_api="blas"):
