@@ -147,7 +147,10 @@ def test_padding_may_hold_anything_and_never_leaks():
 def test_one_batch_axis_of_heads_or_of_classes_is_told_by_the_labels():
     heads = array(2, 5)
     assert Problem(BATCH, labels=[1, -1, 1], head=heads).num_classes is None
-    assert Problem(BATCH, labels=[1, 0, 1], head=heads).num_classes == 2
+    with pytest.raises(ProblemError, match=r"shape \(2, 2, 5\) for classes, got labels 0 and 1"):
+        Problem(BATCH, labels=[1, 0, 1], head=heads)
+    assert Problem(BATCH, labels=[1, 0, 1], head=[heads, heads]).num_classes == 2
+    assert Problem(BATCH, labels=[1, 0, 2], head=array(3, 5)).num_classes == 3
 
 
 def test_ragged_sequences_and_queries():

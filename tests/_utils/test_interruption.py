@@ -33,6 +33,39 @@ sys.meta_path.insert(0, Finder)
 attsvm.cli.main.main()
 """
 
+# JAX's crash if their import is left by an exception
+WITHIN_THE_IMPORT_OF_A_COMPILED_MODULE = """
+import importlib.machinery
+class Compiled:
+    def find_spec(name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, Compiled) if name == "compiled" else None
+    def create_module(spec):
+        return None
+    def exec_module(module):
+        try:
+            press()
+        except BaseException:
+            os._exit(11)
+sys.meta_path.insert(0, Compiled)
+def run():
+    import compiled
+call(run)
+"""
+
+IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR = """
+import gc
+presses = [signal.SIGINT]
+def collected(phase, _):
+    if presses:
+        os.kill(os.getpid(), presses.pop())
+def run():
+    gc.callbacks.append(collected)
+    gc.collect()
+    for _ in range(400):
+        time.sleep(0.05)
+call(run)
+"""
+
 WHILE_A_LIBRARY_IS_SILENCED = """
 from attsvm._utils.silence import silent
 def run():
@@ -78,6 +111,8 @@ def outcome(moment):
     "moment",
     [
         DURING_IMPORTS,
+        WITHIN_THE_IMPORT_OF_A_COMPILED_MODULE,
+        IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
         WHILE_A_LIBRARY_IS_SILENCED,
         AND_IS_SWALLOWED,
         AND_BECOMES_ANOTHER_ERROR,

@@ -50,6 +50,26 @@ def test_a_worker_that_dies_is_an_error():
         list(side_by_side(os._exit, [(7,)], 2))
 
 
+FORKED = """
+import multiprocessing, os
+from attsvm._utils.workers import side_by_side
+def parents_of_calls():
+    return {*side_by_side(os.getppid, [()] * 2, 2)}
+def is_own(): return parents_of_calls() == {os.getpid()}
+def makes_calls_itself(_): return {*side_by_side(os.getpid, [()] * 2, 2)} == {os.getpid()}
+assert is_own()
+if (child := os.fork()) == 0:
+    os._exit(0 if is_own() else 1)
+assert os.waitpid(child, 0)[1] == 0 and is_own()
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    assert pool.map(makes_calls_itself, [0]) == [True]
+"""
+
+
+def test_a_fork_has_workers_of_its_own_and_a_daemonic_process_has_none():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], timeout=60, check=True)
+
+
 WAITING = """
 import time
 from attsvm._utils.workers import side_by_side

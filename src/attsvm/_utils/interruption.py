@@ -6,13 +6,17 @@ import gc
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from attsvm._utils.files import remove_unfinished
 from attsvm._utils.text import one_line
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_IMPORT = "<frozen importlib._bootstrap>"  # the file of every frame that imports a module
+_SECONDS_TO_SEND_AGAIN = 0.01
 
 
 class Interrupted(SystemExit):
@@ -29,15 +33,23 @@ class _RunningCommand:
         self.keeps_steps = False
         self.loops = 0
 
-    def handle(self, number: int, _: object) -> None:
-        """Stop the steps whose result is kept, or raise; end the process at the second signal."""
-        if self.first is not None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Stop the steps whose result is kept, or raise; end the process at the second signal, and within an import.
+
+        A compiled module whose import is left by an exception can crash the interpreter; JAX's do. In its callback of
+        the garbage collector an exception would be lost, so the signal is sent again in a moment.
+        """
+        running = [each.f_code for each, _ in traceback.walk_stack(frame)]
+        if any(getattr(callback, "__code__", None) in running for callback in gc.callbacks):
+            threading.Timer(_SECONDS_TO_SEND_AGAIN, os.kill, (os.getpid(), number)).start()
+            return
+        is_second, self.first = self.first is not None, self.first or signal.Signals(number)
+        if not is_second and number == signal.SIGINT and self.keeps_steps and self.loops:
+            self.requested.set()
+        elif is_second or any(code.co_filename == _IMPORT for code in running):
             self.say()
             remove_unfinished()
             os._exit(128 + self.first)
-        self.first = signal.Signals(number)
-        if number == signal.SIGINT and self.keeps_steps and self.loops:
-            self.requested.set()
         else:
             raise Interrupted(128 + number)
 

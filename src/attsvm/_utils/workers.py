@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import multiprocessing
 import os
 import pickle
 import threading
@@ -39,14 +40,15 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
     """Make the calls ``function(*arguments)``, and yield their results in the order of the calls.
 
     The function is defined at the top level of a module, as its arguments and results are sent between processes. The
-    arguments of a call are read when a worker is free. Each worker has one thread of linear algebra. With one worker
-    the calls are made in this process. If the caller stops early, or after an error, the workers are killed.
+    arguments of a call are read when a worker is free. Each worker has one thread of linear algebra. With one worker,
+    or in a daemonic process, which must not start others, the calls are made in this process. If the caller stops
+    early, or after an error, the workers are killed.
     """
-    if workers == 1:
+    if workers == 1 or multiprocessing.current_process().daemon:
         with threadpool_limits(1, user_api="blas"):
             yield from starmap(function, calls)
         return
-    pool = _pool(workers)
+    pool = _pool(workers, os.getpid())
     made: deque[Future[Result]] = deque()
     try:
         for arguments in calls:
@@ -66,10 +68,10 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 
 
 @lru_cache(maxsize=1)
-def _pool(workers: int) -> Any:
-    """Worker processes, for the next calls as well. They are not those of ``joblib.Parallel``."""
+def _pool(workers: int, parent: int) -> Any:
+    """Worker processes, for the next calls of the process ``parent``. They are not those of ``joblib.Parallel``."""
     environment = dict.fromkeys(_THREADS, "1")
-    begin = {"initializer": _prepare, "initargs": (os.getpid(),), "env": environment}
+    begin = {"initializer": _prepare, "initargs": (parent,), "env": environment}
     return loky.ProcessPoolExecutor(workers, timeout=SECONDS_IDLE, **begin)
 
 

@@ -72,7 +72,7 @@ def more_help(arguments: Sequence[str]) -> str:
         return ""
     from attsvm.datasets import source_help
 
-    if arguments[0] not in ("-h", "--help"):
+    if not arguments[0].startswith("-"):
         return f"The source and its options (`--option NAME=VALUE`):\n\n{source_help(arguments[0])}\n"
     return f"The sources; `attsvm fit SOURCE --help` lists the options of one:\n\n{source_help()}\n"
 

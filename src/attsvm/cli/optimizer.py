@@ -18,6 +18,8 @@ def find_optimizer(name: str | None, learning_rate: float | None, options: Mappi
     Returns None if neither a name nor an option is given: the default of :func:`attsvm.train`. Raises ProblemError if
     there is no such optimizer, or an option is missing, unknown or not valid.
     """
+    if learning_rate is not None and "learning_rate" in options:
+        raise ProblemError("--learning-rate: expected it once, got --option learning_rate, too")
     options = {**options} if learning_rate is None else {"learning_rate": learning_rate, **options}
     growth = check_number("growth", options.pop("growth", 0), "a number >= 0", lambda x: x >= 0)
     if name is None and not options and not growth:

@@ -63,6 +63,11 @@ def fit_head(
     single, classes = (*heads, d), (*heads, None, d)
     if not batch or head.ndim != len(classes):
         return fit("head", head, batch, [single, classes], of)
+    if not binary and head.shape[0] == batch[0] and np.isin(labels[active], (0, 1)).all():
+        raise ProblemError(
+            f"head: expected labels -1 and 1 for a head of each problem, or shape {(*batch, *head.shape)} for classes, "
+            f"got labels 0 and 1 with shape {head.shape}, which can be both"
+        )
     return fit("head", head, batch, [single] if binary and head.shape[0] == batch[0] else [classes], of)
 
 
