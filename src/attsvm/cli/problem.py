@@ -47,7 +47,13 @@ def problem(
 ) -> None:
     """Describe a problem file, or write an example."""
     path = Path(problem_file)
-    sizes: dict[str, Any] = {"sequences": sequences, "tokens": tokens, "dim": dim, "prompt": prompt or None, "seed": seed}
+    sizes: dict[str, Any] = {
+        "sequences": sequences,
+        "tokens": tokens,
+        "dim": dim,
+        "prompt": prompt or None,
+        "seed": seed,
+    }
     given = {name: value for name, value in sizes.items() if value is not None}
     if given and not example:
         raise ProblemError(f"--{min(given)}: expected it with --example only, which writes a problem")
