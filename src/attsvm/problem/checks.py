@@ -58,12 +58,13 @@ def fit_head(
 ) -> np.ndarray:
     """Broadcast a head (*heads, d) or (*heads, C, d) to the batch axes."""
     # with one batch axis, (B, d) can be B heads or one head of B classes; the labels decide
-    binary = labels is None or bool(np.isin(labels[active], (-1, 1)).all())
+    known = np.ones(0) if labels is None else labels[active]
+    binary = bool(np.isin(known, (-1, 1)).all())
     of = "".join(f"num_heads = {number} and " for number in heads) + f"tokens of dimension d = {d}"
     single, classes = (*heads, d), (*heads, None, d)
     if not batch or head.ndim != len(classes):
         return fit("head", head, batch, [single, classes], of)
-    if not binary and head.shape[0] == batch[0] and np.isin(labels[active], (0, 1)).all():
+    if not binary and head.shape[0] == batch[0] and np.isin(known, (0, 1)).all():
         raise ProblemError(
             f"head: expected labels -1 and 1 for a head of each problem, or shape {(*batch, *head.shape)} for classes, "
             f"got labels 0 and 1 with shape {head.shape}, which can be both"
