@@ -71,7 +71,8 @@ def command() -> Iterator[None]:
     """
     global _command
     running = _command = _RunningCommand()
-    caught = [number for number in _WORDS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    is_main = threading.current_thread() is threading.main_thread()  # others cannot handle signals
+    caught = [number for number in _WORDS if is_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before: dict[int, Any] = {number: signal.signal(number, running.handle) for number in caught}
     try:
         yield
