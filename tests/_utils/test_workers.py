@@ -20,9 +20,8 @@ def test_results_are_in_the_order_of_the_calls():
 
 
 def test_workers_are_used_again_and_calls_are_read_when_one_is_free():
-    pids: set[int] = set()
-    for _ in range(50):  # one worker can be fast enough for all calls
-        pids |= {*side_by_side(os.getpid, [()] * 6, 2)}
+    slow = "__import__('time').sleep(0.1) or __import__('os').getpid()"  # one worker is not fast enough for all calls
+    pids = {pid for _ in range(3) for pid in side_by_side(eval, [(slow,)] * 6, 2)}
     assert len(pids) == 2
     assert os.getpid() not in pids
     read = []
@@ -36,6 +35,14 @@ def test_workers_are_used_again_and_calls_are_read_when_one_is_free():
         assert pid in pids
         assert len(read) < 9
         break
+
+
+def test_a_worker_may_grow_by_what_jax_and_its_programs_need():
+    grow = "import builtins, time; builtins.kept = b'x' * 350_000_000; time.sleep(1.1)"  # joblib looks once a second
+    before = {*side_by_side(os.getpid, [()] * 6, 2)}
+    list(side_by_side(exec, [(grow,)] * 2, 2))
+    assert {*side_by_side(os.getpid, [()] * 6, 2)} <= before
+    list(side_by_side(exec, [("import builtins; vars(builtins).pop('kept', None)",)] * 2, 2))
 
 
 def test_an_error_of_a_call_is_raised_and_the_next_calls_are_made():

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -86,6 +87,8 @@ def _prepare(parent: int) -> None:
     """Let a worker end with the process that waits for its results, and without delay."""
     os.dup2(2, 1)  # what a call prints is no result of the command
     atexit.register(gc.freeze)  # the last collections take long with JAX and PyTorch
+    # joblib replaces a worker whose memory grows by 300 MB, which the import of JAX and compiled programs do
+    loky.process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
 
     def look() -> None:
         while os.getppid() == parent:
