@@ -99,13 +99,18 @@ class _Inputs:
         """Pages and inodes that a command needs. It has been run once then, and its modules are loaded."""
         if command not in self.rooms:
             with tempfile.TemporaryDirectory() as folder:
-                out = Path(folder) / "out"
+                out = Path(folder) / _name(command)
                 status, stderr, _ = _run([*self.commands[command], "--out", str(out)])
                 assert status in (0, 3), stderr
                 entries = [out, *out.rglob("*")]
                 pages = sum(-(-path.stat().st_size // PAGE) for path in entries if path.is_file())
             self.rooms[command] = pages, len(entries)
         return self.rooms[command]
+
+
+def _name(command: str) -> str:
+    """What the command calls its result here."""
+    return "out.npz" if command in ("train", "solve") else "out"
 
 
 def _attempt(
@@ -118,7 +123,7 @@ def _attempt(
     with _tmpfs(f"size={8 * (pages + 64)}k,mode=755" + f",nr_inodes={inodes}" * bool(inodes)) as disk:
         home = disk / "home"
         home.mkdir()
-        out = home / "out"
+        out = home / _name(command)
         if earlier and kind != "inodes":
             _run([*arguments, "--out", str(out)])
             arguments = [*arguments, *{"reproduce": [], "experiment": ["--resume"]}.get(command, ["--force"])]

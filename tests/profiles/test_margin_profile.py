@@ -454,7 +454,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         (optax.adam, {"learning_rate": -1}, "learning_rate: expected a positive number, got -1"),
         (lambda rate: 3, {}, "returned none of them"),
         ("torch.optim.Nope", {}, "'torch.optim.Nope' cannot be imported"),
-        ("nope", {}, "or a name such as torch.optim.Adam, got 'nope'"),
+        ("nope", {}, "expected a name or one such as torch.optim.Adam, got 'nope'"),
         (optax.adam, {"steps": 3}, "steps: expected an integer >= 4"),
         (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
         (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),

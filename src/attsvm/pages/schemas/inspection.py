@@ -202,9 +202,7 @@ class ViewFields(Fields):
 class HeadEffectFields(Fields):
     layer: int  # number of the layer, from 0
     head: int  # number of the head, from 0
-    pattern: (
-        str  # the kind of token to which it gives at least half of its attention, such as "previous token"; or empty
-    )
+    pattern: str  # the kind of token with at least half of its attention, such as "previous token"; or empty
     selected: int  # without a pattern the token of the vocabulary that most queries select; -1 if it is not known
     selected_share: Number  # attention to the tokens of the pattern, or share of the queries that select this token
     norm: Number  # mean norm of what it adds to the residual stream
