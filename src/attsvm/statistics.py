@@ -10,7 +10,7 @@ from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 
 # for the other packages of attsvm, beside the public names
-__door__ = ("LEVEL", "Estimate", "mean", "share", "student_half_width")
+__door__ = ("LEVEL", "Estimate", "mean", "share", "student_half_width", "student_mean")
 
 LEVEL = 0.95
 """The confidence level of intervals."""
@@ -134,6 +134,12 @@ def student_half_width(values: ArrayLike, level: float = LEVEL) -> np.ndarray:
     if count < 2:
         return np.full(array.shape[1:], np.inf)
     return np.asarray(scipy.special.stdtrit(count - 1, (1 + level) / 2) * array.std(axis=0, ddof=1) / np.sqrt(count))
+
+
+def student_mean(draws: np.ndarray, level: float = LEVEL) -> Estimate:
+    """Means over the last axis, with Student's intervals."""
+    value, half = draws.mean(axis=-1), student_half_width(np.moveaxis(draws, -1, 0), level)
+    return Estimate(value, value - half, value + half, np.full(value.shape, draws.shape[-1]))
 
 
 def _interval(group: np.ndarray, level: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

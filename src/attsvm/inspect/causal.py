@@ -16,7 +16,7 @@ from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.stream import BIASES, CONSTANT
 from attsvm.inspect.residual import Residual, decisions, pattern_of, residual_stream
 from attsvm.inspect.weights import Layer
-from attsvm.statistics import Estimate, student_half_width
+from attsvm.statistics import Estimate, student_mean
 
 CONTROLS = 20
 """Random reasons with which a reason is compared."""
@@ -99,12 +99,12 @@ class CausalTest:
     @property
     def sufficiency(self) -> Estimate:
         """(alone − resampled)/(score − resampled), of means over the draws: ``value``, ``low`` and ``high``."""
-        return _estimate(self._effects()[0])
+        return student_mean(self._effects()[0], LEVEL)
 
     @property
     def necessity(self) -> Estimate:
         """(score − without one side)/(score − resampled), for the side with the smaller effect."""
-        return _estimate(self._effects()[1])
+        return student_mean(self._effects()[1], LEVEL)
 
     @property
     def verdict(self) -> str:
@@ -114,7 +114,7 @@ class CausalTest:
         is "failed" if one of both is below 0.5, or is exceeded by at least half of the controls, by their intervals.
         """
         effects, controls = self._effects(), np.stack([self.control_sufficiency, self.control_necessity])
-        own, apart = _estimate(effects), _estimate(effects[:, None] - controls)
+        own, apart = student_mean(effects, LEVEL), student_mean(effects[:, None] - controls, LEVEL)
         if (own.low >= LEAST).all() and (apart.low > 0).all():
             return "passed"
         exceeded = (apart.high <= 0).mean(axis=1)
@@ -147,13 +147,6 @@ def _effects(score: float, resampled: Draws, scores: Float[np.ndarray, "3 draws"
         share = (kept.mean() - middle) / (score - middle)
         left.append(share + (kept - kept.mean() - (1 - share) * (resampled - middle)) / (score - middle))
     return np.stack([left[0], 1 - left[1]])
-
-
-def _estimate(draws: Float[np.ndarray, "*shape draws"]) -> Estimate:
-    """Means over the last axis."""
-    half = student_half_width(np.moveaxis(draws, -1, 0), LEVEL)
-    value = draws.mean(axis=-1)
-    return Estimate(value, value - half, value + half, np.full(value.shape, draws.shape[-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from attsvm.inspect.layers import AttentionLayer, LayerInputs, reading
 from attsvm.inspect.measures import HEAD_SETS
 from attsvm.inspect.model_calls import Uncompiled, call_model, chunks, evaluating, num_sequences, on_device_of
 from attsvm.pretrained import has_decoder
-from attsvm.statistics import Estimate, student_half_width
+from attsvm.statistics import Estimate, student_mean
 
 if TYPE_CHECKING:
     from attsvm.inspect.heads import Head
@@ -121,8 +121,7 @@ class Effects:
     @property
     def cost(self) -> Estimate:
         """Mean of ``costs`` over the draws, with Student's 95 % interval; it does not cover the choice of the text."""
-        value, half = self.costs.mean(axis=1), student_half_width(self.costs.T)
-        return Estimate(value, value - half, value + half, np.full(value.shape, self.costs.shape[1]))
+        return student_mean(self.costs)
 
     def rows(self, words: Callable[[list[int]], list[str]] | None = None) -> list[tuple[str, str, str, str]]:
         """Each head in words: its name, what it selects, what it writes, and what removing it costs.
