@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.checks import selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, for_heads, parse_norm
 from attsvm.problem import Problem, check_is_problem

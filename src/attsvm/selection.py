@@ -4,10 +4,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_softmax, parameters_of, selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 

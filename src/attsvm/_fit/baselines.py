@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression
@@ -14,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from attsvm._utils.shapes import Float
 from attsvm.problem import Problem, counted_labels, mean_tokens
 
 FOLDS = 3

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._fit.baselines import accuracy_on, fixed_features, kernel_mean_accuracy
 from attsvm._fit.layer import Plan, TrainedLayer, columns_scaled, train_layer
 from attsvm._utils.progress import Callback, in_draws
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Drawing
 from attsvm.results import Status
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._fit.evaluation import LayerEvaluation, evaluate
 from attsvm._utils.progress import Callback
+from attsvm._utils.shapes import Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, Coordinates, units_differ

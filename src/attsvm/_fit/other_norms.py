@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.problem import Problem
 from attsvm.profiles import Recommendation, recommend
 from attsvm.results import Status

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from attsvm._fit.comparison import ClassifierComparison
 from attsvm._fit.evaluation import LayerEvaluation
 from attsvm._fit.other_norms import OtherNorms
 from attsvm._fit.page_result import PageResult
+from attsvm._utils.shapes import Bool, Int
 from attsvm.datasets import Source
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, ClassificationReport

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float
+
+from attsvm._utils.shapes import Bool, Float
 
 Stack = Float[np.ndarray, "N rows columns"]
 Vectors = Float[np.ndarray, "N k"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.archives import read_arrays
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import TABLES, is_table_file, read_text, reading, regular_file
+from attsvm._utils.shapes import Int
 from attsvm.datasets.sequences import Sequences, sequences_of
 from attsvm.datasets.tables import Bags, check_columns, csv_rows, grouped
 from attsvm.errors import ProblemError

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.shapes import Int
 from attsvm.datasets.digits import load_digit_pictures
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError

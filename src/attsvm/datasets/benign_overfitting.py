@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool
 
 from attsvm._utils.checks import check_flag, check_integer, check_number, check_seed
+from attsvm._utils.shapes import Bool
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 

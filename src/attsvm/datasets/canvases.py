@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets.digits import SIDE, check_classes, load_digit_pictures, two_digits
 from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, option
 from attsvm.errors import ProblemError

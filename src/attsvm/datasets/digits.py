@@ -5,8 +5,8 @@ from typing import ClassVar, NamedTuple
 
 import lazy_loader
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets.source import SOURCES, Pictures, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_not_masked, in_float64, without_half
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets.stored import JoinedTable, LazyTable, StoredTable, in_blocks, is_stored
 from attsvm.datasets.tables import Bags, is_table, numbers
 from attsvm.errors import ProblemError

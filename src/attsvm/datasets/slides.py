@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import read_text, reading
 from attsvm._utils.memory import map_tensor
+from attsvm._utils.shapes import Int
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.stored import LazyTable, StoredTable
 from attsvm.datasets.tables import check_columns, csv_rows, frame_of, shown

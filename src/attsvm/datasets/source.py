@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_kind
 from attsvm._utils.extensions import Registry, did_you_mean, kind_check
 from attsvm._utils.files import is_table_file
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import in_float64, without_half
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536

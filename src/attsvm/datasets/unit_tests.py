@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.checks import check_integer, check_seed
+from attsvm._utils.shapes import Int
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences, in_blocks
 
 DIFFERENT = 10.0

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import frame_of, is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.inputs import GivenSequences

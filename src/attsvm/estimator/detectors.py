@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.special import expit, log_expit
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batches import Parameters, TrainingBatch

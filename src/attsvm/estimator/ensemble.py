@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import Coordinates

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
+from attsvm._utils.shapes import Int
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.measures import correlation, margin

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.batches import Parameters, TrainingBatch
 from attsvm.estimator.coordinates import Coordinates

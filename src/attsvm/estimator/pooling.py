@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import expit
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences, map_vectors
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import in_parts

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from jaxtyping import Float
 from sklearn.utils.validation import check_is_fitted
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import BagFile, read_bags, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.bag_tokens import BagTokens, deciding_tokens, token_names

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.batch_loss import BatchLoss, ClassLoss

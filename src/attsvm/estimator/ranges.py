@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import regular_sample

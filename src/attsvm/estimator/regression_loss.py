@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
 from sklearn.utils.validation import check_array, column_or_1d
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.estimator.batch_loss import BatchLoss
 from attsvm.estimator.inputs import GivenSequences

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.datasets import BagFile
 from attsvm.errors import ProblemError
 from attsvm.estimator.bag_tokens import BagTokens, deciding_tokens, token_names

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 from sklearn.metrics import confusion_matrix, roc_auc_score
+
+from attsvm._utils.shapes import Float, Int
 
 
 @dataclass(frozen=True, eq=False, repr=False)

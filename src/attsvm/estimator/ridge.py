@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+
+from attsvm._utils.shapes import Float, Int
 
 STRENGTHS = 10.0 ** np.arange(3, -4.5, -0.5)
 """Strengths λ that are tried, for features whose centred rows have a mean square of 1."""

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.special import expit
+
+from attsvm._utils.shapes import Float
 
 
 @dataclass(frozen=True)

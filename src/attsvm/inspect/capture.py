@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import nn
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.files import reason
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import AttentionCall, allowed_tokens, as_array, biases_of

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm._utils.checks import check_integer, check_seed
 from attsvm._utils.progress import Progress
+from attsvm._utils.shapes import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.stream import BIASES, CONSTANT

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reason
 from attsvm._utils.progress import Progress
+from attsvm._utils.shapes import Float, Int, Shaped
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.families.call import allowed_tokens

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from attsvm._utils.checks import check_flag, check_integer
 from attsvm._utils.progress import shown
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, DRAWS, CausalTest, Reason, Running

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.call import as_array
 from attsvm.inspect.families.stream import BIASES, Parts, normed

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
 
 from attsvm._utils.extensions import import_object
+from attsvm._utils.shapes import Int, UInt8
 from attsvm._utils.text import layer_kinds
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError

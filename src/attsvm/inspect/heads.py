@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.progress import Progress
+from attsvm._utils.shapes import Int
 from attsvm.results import Status
 from attsvm.svm import MarginInterval
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 from torch import nn
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
+from attsvm._utils.shapes import Bool
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch, Sampler

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
+from attsvm._utils.shapes import Bool, Int
 from attsvm.inspect.weights import Mask, Scores, Selected
 
 TokenIds = Int[np.ndarray, "n T"]

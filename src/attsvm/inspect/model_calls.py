@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.extensions import import_object
 from attsvm._utils.files import reason
 from attsvm._utils.memory import enough_memory
+from attsvm._utils.shapes import Int
 from attsvm.errors import ProblemError
 from attsvm.pretrained import has_decoder
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.inspect.robustness import distances
 from attsvm.inspect.weights import Mask, Projections, Scores, Selected, Tokens
 from attsvm.svm import HeadProblem

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.stream import (
     BIASES_OF_TOKENS,

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import check_flag, check_integer, check_number, check_seed
 from attsvm._utils.progress import Progress, shown
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import DRAWS

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.weights import Layer, Scores, Selected, Tokens, rotated
 

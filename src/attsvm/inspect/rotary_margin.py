@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Complex, Float
 
+from attsvm._utils.shapes import Complex, Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.weights import Layer, Selected, triangular_product
 from attsvm.svm import margin_interval

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 
+from attsvm._utils.shapes import Int
 from attsvm._utils.workers import processors, side_by_side
 from attsvm.inspect.weights import Layer, Selected
 from attsvm.svm import Grams, MarginInterval, margin_interval

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from scipy.special import expit, logsumexp
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.svm import HeadProblem
 

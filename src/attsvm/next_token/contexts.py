@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.shapes import Bool, Int
 from attsvm.errors import ProblemError
 
 POSITIONS = 1_000_000

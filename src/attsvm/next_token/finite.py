@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.next_token.contexts import Contexts, equal_rows
 from attsvm.results import Result, Status, per_trial
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import as_floats, check_integer
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.next_token.contexts import Contexts, Edges, of_documents, padded, parse_contexts, parse_sequences
 from attsvm.next_token.finite import FiniteMinimiser, Groups, least_loss, outer_rows

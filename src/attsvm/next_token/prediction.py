@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.results import Batched, Status, per_trial, shared
 
 LEVEL = 1e-6

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Int
+
+from attsvm._utils.shapes import Bool, Int
 
 Pairs = Int[np.ndarray, "E 2"]
 

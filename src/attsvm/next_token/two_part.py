@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.next_token.contexts import Contexts, ends, equal_rows
 from attsvm.next_token.finite import outer_rows

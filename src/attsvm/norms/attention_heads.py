@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.checks import check_groups
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm, project_on_ball, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm

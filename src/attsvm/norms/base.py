@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 
 USUAL_EXPONENT = 60

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms.base import SeveralAtOnce
 from attsvm.norms.registry import NORMS

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from markupsafe import Markup
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.pages.links import csv_text
 from attsvm.pages.over_steps import slider_attributes
 

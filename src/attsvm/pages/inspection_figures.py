@@ -5,9 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
+from attsvm._utils.shapes import Float
 from attsvm._utils.text import head_label
 from attsvm.pages.figure import DrawnFigure, draw_each
 from attsvm.pages.page import Shown

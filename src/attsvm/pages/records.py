@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import read_text, reading
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 
 COLUMNS = ["step", "head", "measure", "value"]

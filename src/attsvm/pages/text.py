@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.estimator import forward
 from attsvm.pages.attention import Span, above_average, over_steps, shaded
 from attsvm.pages.class_report import class_table, majority, one_class, report_rows

@@ -5,11 +5,11 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.pages import at_step
 from attsvm.plot import DATA, style
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool
 from matplotlib.axes import Axes
 
 from attsvm._utils.checks import check_integer, check_kind
+from attsvm._utils.shapes import Bool
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import ink, one_axes

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.projections import register_projection
+
+from attsvm._utils.shapes import Float
 
 PROJECTION = "attsvm"
 """The name of :class:`DataAxes` in ``figure.add_subplot(projection=...)``."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+
+from attsvm._utils.shapes import Bool, Float, Int
 
 
 @lru_cache(maxsize=16)

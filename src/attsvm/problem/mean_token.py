@@ -1,9 +1,9 @@
 """Logistic regression on the mean token. It is loaded on first use, because importing scikit-learn takes a second."""
 
 import numpy as np
-from jaxtyping import Float
 from sklearn.linear_model import LogisticRegression
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.problem.problem import Problem
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import lazy_loader
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.archives import read_arrays, write_npz
 from attsvm._utils.checks import as_array, check_choice, check_flag, check_integer, check_kind, weights_of
 from attsvm._utils.displays import Displayed
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
     Core,

@@ -8,9 +8,9 @@ keys of the second block, one-hot vectors, are never stored: an index says which
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import as_array
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 
 

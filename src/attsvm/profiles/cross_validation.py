@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.progress import Callback
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import Problem

@@ -5,9 +5,9 @@ With g = ∇L, steps g/(|g| + ε) in each entry and decay λ balance where λw =
 """
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.shapes import Float
 from attsvm.norms import Lp
 from attsvm.regularization.barrier_balls import start_inside
 from attsvm.regularization.barriers import Barrier, Gauge, GaugeSlopes, Matrices, Values

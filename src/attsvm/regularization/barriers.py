@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import singular_values, svd
+from attsvm._utils.shapes import Float
 from attsvm.norms import Lp, Norm, Nuclear, Spectral
 
 Matrices = Float[np.ndarray, "N k e"]

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.regularization.gaps import Gaps, GapSlopes

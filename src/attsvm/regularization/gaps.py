@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.norms import Norm
 from attsvm.regularization.barriers import BarrierMetric, Matrices, Values
 from attsvm.regularization.margin_losses import DECAY, Scalar

@@ -7,8 +7,8 @@ of their weights.
 """
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.regularization.barrier_balls import minimise_in_balls, tolerance

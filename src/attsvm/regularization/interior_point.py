@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.shapes import Bool
 from attsvm.norms import Norm
 from attsvm.regularization.barriers import Barrier, BarrierMetric, Matrices, Values
 from attsvm.regularization.gaps import Gaps, GapSlopes

@@ -4,9 +4,9 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.checks import as_floats, check_flag, check_integer
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 

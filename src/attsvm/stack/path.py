@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.measures import attention_of, token_logits
 from attsvm.problem import Problem
 from attsvm.stack.layout import StackLayout

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from attsvm._utils.checks import check_integer, check_kind
 from attsvm._utils.progress import Callback, reports
+from attsvm._utils.shapes import Bool
 from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss
 from attsvm.norms import Norm

@@ -5,8 +5,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.norms import Lp, Norm
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
 

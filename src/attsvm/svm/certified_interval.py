@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import selection_sets

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+
+from attsvm._utils.shapes import Bool, Float, Int
 
 Report = Callable[[int, float], bool]
 """Called with the step and the relative gap; a true return value stops a solver."""

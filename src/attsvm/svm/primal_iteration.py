@@ -3,8 +3,8 @@
 from abc import abstractmethod
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 
 

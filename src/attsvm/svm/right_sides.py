@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from scipy.optimize import linprog
 
 from attsvm._utils.checks import as_floats, weights_of
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.svm.certificate import UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from attsvm._utils.checks import check_choice, check_seed
 from attsvm._utils.keywords import suggests
 from attsvm._utils.progress import Callback, reports
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, ClassificationReport, Predictions, Saveable, read_labels, read_weights

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 from sklearn.model_selection import StratifiedKFold
+
+from attsvm._utils.shapes import Float, Int
 
 FOLDS = 4
 

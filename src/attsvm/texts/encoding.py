@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 from narwhals.dependencies import is_into_series
 
+from attsvm._utils.shapes import Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.texts.states import States, load_states

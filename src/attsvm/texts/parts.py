@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from sklearn.base import clone
 
 from attsvm._utils.progress import Callback, in_draws
+from attsvm._utils.shapes import Float
 from attsvm.estimator import AttentionClassifier
 from attsvm.texts.combination import PartsChoice, TextLabels, choose, folds
 from attsvm.texts.encoding import EncodedTexts

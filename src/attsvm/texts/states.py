@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._utils.checks import check_integer
 from attsvm._utils.devices import find_torch_device
 from attsvm._utils.files import reading
 from attsvm._utils.memory import enough_memory
+from attsvm._utils.shapes import Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
 from sklearn.decomposition import TruncatedSVD
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.texts.tokenizers import WORDS, Tokenizer

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.losses import parse_margin_loss
 from attsvm.problem import Problem
 from attsvm.theory.local_conditions import DOUBLINGS, Cones, axis_of, cones_at, several

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.checks import as_floats, check_positive
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, read_norm, written_norm
 from attsvm.problem import Problem

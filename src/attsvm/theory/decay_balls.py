@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.checks import as_array, as_floats, selection_of
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_margin_loss
 from attsvm.measures import check_weights

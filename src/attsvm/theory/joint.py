@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.checks import selection_of
+from attsvm._utils.shapes import Bool, Float
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import selection_sets

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.shapes import Bool, Float
 from attsvm.losses import CrossEntropy
 from attsvm.measures import attention_of, token_logits
 from attsvm.norms import Norm

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from attsvm._utils.extensions import named_by_file
+from attsvm._utils.shapes import Bool, Int
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights, token_logits
 from attsvm.norms import Norm, parse_norm

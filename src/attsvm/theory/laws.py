@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from scipy.stats import theilslopes
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.results import Batched, per_trial, plain, shared
 

@@ -8,10 +8,10 @@ queries may be relaxed (:func:`joint_direction`), and with a penalty the weights
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 from scipy.optimize import minimize
 
 from attsvm._utils.extensions import named_by_file
+from attsvm._utils.shapes import Bool
 from attsvm.losses import parse_loss
 from attsvm.next_token import ProblemGraph
 from attsvm.norms import Norm

@@ -4,9 +4,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_number
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.measures import token_logits

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.special import lambertw
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.losses import OutputLoss
 from attsvm.measures import attention_of
 from attsvm.problem import Problem

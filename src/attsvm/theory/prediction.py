@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool
 
 from attsvm._utils.checks import check_kind
 from attsvm._utils.extensions import named_by_file
+from attsvm._utils.shapes import Bool
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, Nuclear, parse_norm, read_norm, written_norm

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.checks import check_choice, parameters_of, selection_of
+from attsvm._utils.shapes import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, parse_norm

@@ -13,10 +13,10 @@ least log((1 − δ)/δ) + log(m'/m).
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_number, selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.norms.factors import induced_norm

@@ -9,8 +9,8 @@ sink, do not change the output, and are left out.
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
+from attsvm._utils.shapes import Bool, Int
 from attsvm.errors import ProblemError
 from attsvm.measures import margin, token_logits
 from attsvm.norms import Norm

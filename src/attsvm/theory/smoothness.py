@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.jax_devices import default_device
+from attsvm._utils.shapes import Bool, Float
 from attsvm.losses import OutputLoss, parse_margin_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain

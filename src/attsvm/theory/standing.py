@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.norms import JointNorm, Lp, Norm, Nuclear, SumOfHeads, parse_norm
 from attsvm.optimizers import Limit, Steps, bounded

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.problem import Problem, gathered
 
 _NUMBERS_AT_ONCE = 2_000_000

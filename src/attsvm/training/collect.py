@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.jax_devices import on_device
 from attsvm._utils.progress import Callback
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, configuration, rule_of
 from attsvm.results import NOT_RECORDED, Status, plain, plain_status

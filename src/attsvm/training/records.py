@@ -1,9 +1,9 @@
 """Records of a run up to its end, and the attention at these steps."""
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._utils.extensions import named_by_file
+from attsvm._utils.shapes import Float, Int
 from attsvm.problem import Problem, take_sequences
 from attsvm.training.maps.registry import parse_map
 from attsvm.training.run import Run

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 
 from attsvm._fit.texts.readers import READERS, TextFormat, ending_of, find_files
+from attsvm._utils.shapes import Int
 from attsvm.errors import ProblemError
 from attsvm.texts import WORDS, Tokenizer
 

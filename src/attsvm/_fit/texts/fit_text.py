@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,6 +15,7 @@ from attsvm._fit.texts.text import Texts, split_texts
 from attsvm._fit.texts.word_attention import word_attention
 from attsvm._utils.checks import check_number, check_seed
 from attsvm._utils.progress import Callback
+from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
 from attsvm.texts import EncodedTexts, TextClassifier

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool, Float, Int
 from scipy.special import softmax
 
 from attsvm._fit.texts.corpus import Corpus, frequent_words, numbered, texts_hash
 from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm._utils.progress import Callback, Progress
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.next_token import FiniteMinimiser, TokenGraph, token_graph
 from attsvm.svm import Solution, solve_svm

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm._fit.texts.text import Texts
 from attsvm._fit.texts.word_attention import WordAttention
+from attsvm._utils.shapes import Float, Int
 from attsvm.datasets import Sequences
 from attsvm.estimator import MarginReport, effective_number
 from attsvm.texts import EncodedTexts, Encoder, TextClassifier, TextReport

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from scipy.linalg import orth
 from torch import nn
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.head import EditedHead, EditMetric, HeadWeights, find_weights

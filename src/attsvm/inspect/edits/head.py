@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 from torch import Tensor, nn
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.rows import EditRows
 from attsvm.inspect.layers import AttentionLayer

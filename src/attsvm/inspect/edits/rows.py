@@ -8,8 +8,8 @@ least ‖D‖_F is a quadratic program in multipliers alone, min ½λ'Gλ − h'
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.results import Status

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
 
+from attsvm._utils.shapes import Float, Int, Shaped
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.edits.edit import make_edit

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.edits.head import EditedHead, EditMetric, Pairs
 from attsvm.inspect.edits.rows import EditRows, WeightChange, least_change, solve_unit_rows

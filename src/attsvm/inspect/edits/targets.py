@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.shapes import Bool, Int
 from attsvm.errors import ProblemError
 from attsvm.inspect.features import Features
 from attsvm.inspect.weights import Layer

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.norms.factors.elliptope import Square, Squares, Vector
 
 

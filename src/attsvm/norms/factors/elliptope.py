@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import lift
+from attsvm._utils.shapes import Bool, Float
 
 Square = Float[np.ndarray, "K K"]
 Squares = Float[np.ndarray, "H K K"]

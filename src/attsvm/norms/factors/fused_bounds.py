@@ -6,8 +6,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.norms.attention_heads import Heads
 from attsvm.norms.factors.blocks import SymmetricBlocks
 from attsvm.norms.factors.elliptope import (

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float
+
+from attsvm._utils.shapes import Bool, Float
 
 Vector = Float[np.ndarray, " k"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.problem import gathered
 
 

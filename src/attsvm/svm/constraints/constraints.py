@@ -7,8 +7,8 @@ from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
+from attsvm._utils.shapes import Bool, Float, Int, Shaped
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, join_blocks
 from attsvm.svm.constraints.biases import BiasRows, WeightBlocks

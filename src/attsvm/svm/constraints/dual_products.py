@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 
 POWER_STEPS = 10

@@ -8,10 +8,10 @@ import math
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from scipy.linalg import block_diag
 
 from attsvm._utils.linear_algebra import orthonormal
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.biases import WeightBlocks, block_gram
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
+from attsvm._utils.shapes import Bool, Int
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.loop import Point, Watch
 from attsvm.svm.methods.frobenius.choice import solve_frobenius

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.constraints import TokenMask, TokenValues, Weights
 from attsvm.svm.loop import Point

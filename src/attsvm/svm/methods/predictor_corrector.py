@@ -12,10 +12,10 @@ References: Mehrotra (1992), *On the implementation of a primal-dual interior po
 from typing import Protocol, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.constraints.rows import RowVector
 
 Values = Float[np.ndarray, " N"]

@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Int
 
+from attsvm._utils.shapes import Bool, Int
 from attsvm.errors import ProblemError
 from attsvm.norms import MissingPiece, Norm
 from attsvm.svm.certificate import FROBENIUS, unattainable

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.norms import Norm
 from attsvm.problem import Canonical
 from attsvm.svm.certificate import FROBENIUS, SUPPORT_SLACK

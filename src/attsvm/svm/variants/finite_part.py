@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.checks import check_softmax, weights_of
+from attsvm._utils.shapes import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
 from attsvm.problem import Problem, check_is_problem

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm._utils.threads import threads_for
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import (

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dgesv
 from scipy.optimize import minimize
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.shapes import Bool, Float
 from attsvm._utils.threads import threads_for
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.contractions import contract, over_entries, settle
+from attsvm._utils.shapes import Float
 from attsvm.measures import token_logits
 from attsvm.problem import Problem
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
+from attsvm._utils.shapes import Float
 from attsvm.measures import attention_of
 from attsvm.problem import Problem
 from attsvm.training.maps.base import AttentionMap

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.linalg import block_diag
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.norms.factors import Balance
 from attsvm.svm.constraints.rows import BatchedUnitRows, PairRows
 

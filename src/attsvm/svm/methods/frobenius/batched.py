@@ -9,8 +9,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.methods.frobenius.least_distance import ROUNDING
 from attsvm.svm.methods.frobenius.pivoting import exchange

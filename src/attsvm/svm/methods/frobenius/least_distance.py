@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dgels, dpotrs
 from scipy.optimize import nnls
 
+from attsvm._utils.shapes import Float
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import Rows
 from attsvm.svm.methods.frobenius.pivoting import block_pivoting

@@ -11,10 +11,10 @@ problems*; Kim and Park (2011), *Fast nonnegative matrix factorization*, section
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dposv, dpotrf, dtrtrs
 from scipy.optimize import nnls
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.tolerances import EPS, ROUNDED
 
 FEW_ROWS = 500

@@ -13,7 +13,8 @@ leave the bounds, the step is projected and shortened until the objective decrea
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from jaxtyping import Bool, Float
+
+from attsvm._utils.shapes import Bool, Float
 
 Vector = Float[np.ndarray, "*shape"]
 Mask = Bool[np.ndarray, "*shape"]

@@ -13,9 +13,9 @@ optimum.
 from collections.abc import Callable, Generator
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
+from attsvm._utils.shapes import Float, Int
 from attsvm.svm.methods.frobenius.pivoting import MAX_EXCHANGES
 from attsvm.svm.methods.frobenius.projected_gradient import FEW, FEWEST, BoundedProgram, Mask, Points, Stopped, Vector
 from attsvm.svm.tolerances import EPS

@@ -12,10 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dposv, dpotrf, dpotri
 
+from attsvm._utils.shapes import Float
 from attsvm.svm.loop import Report, Stop
 from attsvm.svm.methods.generic.problems import Bounds, Improvement, Matrix, Program, Vector
 

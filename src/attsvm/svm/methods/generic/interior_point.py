@@ -14,8 +14,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Complex, Float
 
+from attsvm._utils.shapes import Complex, Float
 from attsvm.norms import Rotary
 from attsvm.svm.loop import Report, Stop
 from attsvm.svm.methods.generic.problems import Bounds, Improvement, Matrix, Program, Vector

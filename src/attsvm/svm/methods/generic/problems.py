@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.norms import Norm
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.rows import PairRows

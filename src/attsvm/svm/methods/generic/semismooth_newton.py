@@ -17,8 +17,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.constraints import MOST_UNKNOWNS
 from attsvm.svm.loop import Report, Stop, Watch
 from attsvm.svm.methods.frobenius.pivoting import least_quadratic

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy.optimize import linprog
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius

@@ -24,8 +24,8 @@ plus rank one.
 from typing import Generic, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.constraints.rows import RowVector, Vector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.lp.problems import LpProblems, R, dual_exponent, lp_norm

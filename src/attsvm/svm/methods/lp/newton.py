@@ -16,8 +16,8 @@ Both are safeguarded by a line search, on the primal or on the dual objective.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.constraints.rows import DenseRows, RowVector, Vector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.frobenius.pivoting import exchange

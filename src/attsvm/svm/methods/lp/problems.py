@@ -3,8 +3,8 @@
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.constraints.rows import BatchedUnitRows, Chosen, RowProducts, RowVector, Vector
 
 R = TypeVar("R", bound=RowProducts)

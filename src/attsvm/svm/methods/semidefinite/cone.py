@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import diagonal_of, lift
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.constraints.rows import Block, RowVector
 from attsvm.svm.loop import Point
 from attsvm.svm.methods.predictor_corrector import Lengths, RowSystem, Values

@@ -34,9 +34,9 @@ from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import diagonal_of, singular_values, solve_definite, svd
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.rows import Block, Chosen, RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Values

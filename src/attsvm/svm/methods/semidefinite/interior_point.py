@@ -23,10 +23,10 @@ Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for c
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf
 
 from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
+from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.svm.constraints.rows import RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.predictor_corrector import Lengths, Values, predictor_corrector

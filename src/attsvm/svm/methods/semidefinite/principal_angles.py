@@ -1,9 +1,9 @@
 """Coordinates by the angles between two row spaces, in which the equations of the spectral cone are diagonal."""
 
 import numpy as np
-from jaxtyping import Float
 
 from attsvm._utils.linear_algebra import diagonal_of
+from attsvm._utils.shapes import Float
 from attsvm.svm.constraints.rows import Block, PairRows
 from attsvm.svm.methods.registry import CACHED
 from attsvm.svm.methods.semidefinite.problems import Matrix

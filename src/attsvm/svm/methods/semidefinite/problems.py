@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
 
+from attsvm._utils.shapes import Bool, Float
 from attsvm.svm.certificate import RIGID
 from attsvm.svm.constraints.rows import Block, Chosen, PairRows, RowVector
 from attsvm.svm.methods.predictor_corrector import Values
