@@ -62,7 +62,7 @@ nitpick_ignore_regex = [
 suppress_warnings = ["config.cache"]  # functions in the settings of sphinx-gallery cannot be stored
 
 # Markdown
-myst_enable_extensions = ["deflist", "colon_fence"]
+myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
 # docstrings
