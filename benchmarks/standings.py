@@ -454,29 +454,44 @@ def write_rows(found: list[dict[str, Any]], command: str, *, all_of_command: boo
 
 
 def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    """The two tables of the note; those of mini-batches are in the note on them."""
+    shown = [row for row in found if not row.get("batch")]
     yield "| steps | trained | norm | result | mean / least | number of steps |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for row in found:
-        if row.get("batch"):  # in the note on mini-batches
-            continue
-        trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns", "map") if name in row)]
-        heads = _number_of_heads(row)
-        trained = [word for word in trained if word not in ("fixed head", "one", "all")]
-        trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
-        trained += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
-        # where steps with momentum were measured alone
-        trained += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
-        cells = [
-            str(read_steps(row["steps"])),
-            ", ".join(trained).replace("several", heads).replace("few", "2 columns"),
-            row["norm"],
-        ]
-        cells += [row["found"], "{:.3f} / {:.3f}".format(*row["last"]), f"{row['num_steps'][-1]:,}"]
-        yield f"| {' | '.join(cells)} |"
+    for row in shown:
+        if not row["steps"]["kind"].startswith("optax."):
+            yield f"| {' | '.join([str(read_steps(row['steps'])), _trained(row), *_result(row)])} |"
+    yield from ("", "## Optimisers of optax", "")
+    yield "| optimiser | trained | norm | gradient divided by its norm | raw gradient | number of steps |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    pairs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in shown:
+        kind = row["steps"]["kind"]
+        if kind.startswith("optax."):
+            pairs.setdefault((kind, row["attention"]), {})[row["steps"].get("normalised", "no")] = row
+    for (kind, attention), each in sorted(pairs.items()):
+        norm, *_, steps = _result(each["step"])
+        cells = [" ".join(_result(each[normalised])[1:3]) for normalised in ("step", "no")]
+        yield f"| {' | '.join([kind.removeprefix('optax.'), attention, norm, *cells, steps])} |"
+
+
+def _result(row: dict[str, Any]) -> list[str]:
+    """Norm, result, mean and least value, and the largest number of steps."""
+    return [row["norm"], row["found"], "{:.3f} / {:.3f}".format(*row["last"]), f"{row['num_steps'][-1]:,}"]
+
+
+def _trained(row: dict[str, Any]) -> str:
+    words = [row["attention"], *(row[name] for name in ("model", "heads", "columns", "map") if name in row)]
+    words = [word.replace(" head", " prediction head") for word in words if word not in ("fixed head", "one", "all")]
+    words += [f"decay {row['decay']:g}"] if row.get("decay") else []
+    words += [f"R from {row['radius'][0]:g} to {row['radius'][1]:g}"] if "radius" in row else []
+    # where steps with momentum were measured alone
+    words += [f"momentum {row['momentum'][0]:g}"] if row.get("momentum", [0])[0] else []
+    return ", ".join(words).replace("several", _number_of_heads(row)).replace("few", "2 columns")
 
 
 def _number_of_heads(row: dict[str, Any]) -> str:
-    """How many attention heads the runs of a row on several of them had, such as "2, 4 heads"."""
+    """How many attention heads the runs of a row on several of them had, such as "2, 4 attention heads"."""
     names = "attention", "norm", "model", "heads", "columns", "decay"
     same = [kind for kind in KINDS if all(row.get(name) == getattr(kind, name) for name in names)]
     own = read_steps(row["steps"])
@@ -485,7 +500,7 @@ def _number_of_heads(row: dict[str, Any]) -> str:
         for kind in same
         if row["command"] == COMMAND and replace(steps_of(kind, 0.0), factors=own.factors) == own
     }
-    return f"{', '.join(map(str, sorted(numbers or {2})))} heads"
+    return f"{', '.join(map(str, sorted(numbers or {2})))} attention heads"
 
 
 def _toml(value: Any) -> str:
