@@ -170,13 +170,13 @@ def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
 REFUSED = {
     "one model": (
         ["other", "--text", "text.txt"],
-        "expected two models, or a folder with checkpoints, got one model: other",
+        "expected two models, or a folder of checkpoints, got one model: other",
     ),
     "another tokenizer": (
         ["runs/checkpoint-200", "other", "--text", "text.txt"],
         "other: expected a tokenizer that gives the tokens of runs/checkpoint-200 for this text, got others",
     ),
-    "no text": (["runs"], "--text, --images: expected at least one of them, got none"),
+    "no text": (["runs"], "--text, --images: expected at least one of them"),
     "no such sequence": (["runs", "--text", "text.txt", "--sentence", 3], "--sentence: expected a number from 1 to 2"),
     "no such folder": (["nowhere", "--text", "text.txt"], "nowhere: no such folder"),
 }

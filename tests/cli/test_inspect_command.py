@@ -610,12 +610,15 @@ REFUSED = {
         "--target: expected a model with an encoder and a decoder, got BertModel",
     ),
     "target alone": (["vit", "--images", "pictures", "--target", "text.txt"], "--target: expected --text or --sounds"),
-    "sounds and text": (["bert", "--text", "text.txt", "--sounds", "pictures"], "--sounds: expected no --text"),
+    "sounds and text": (
+        ["bert", "--text", "text.txt", "--sounds", "pictures"],
+        "--sounds: expected neither --text nor --images",
+    ),
     "sounds of a model of texts": (
         ["bert", "--sounds", "steps"],
         "steps: no sounds (.wav)",
     ),
-    "no text": (["bert"], "--text, --images: expected at least one of them, got none"),
+    "no text": (["bert"], "--text, --images: expected at least one of them"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
     "no chat template": (
@@ -628,9 +631,9 @@ REFUSED = {
     ),
     "a chat of pairs": (
         ["bert", "--text", "text.txt", "--chat", "--pairs"],
-        "--chat, --pairs: expected one of them, got both",
+        "--chat, --pairs: cannot be used together",
     ),
-    "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text, got none"),
+    "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text with it"),
     "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
     "no model": (
@@ -652,7 +655,7 @@ REFUSED = {
     ),
     "held out": (
         ["bert", "--text", "text.txt", "--held-out", "text.txt"],
-        "--held-out: expected --text and a head in detail by --head, got no --head",
+        "--held-out: expected --text and --head L.H with it; --head is missing",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
@@ -687,7 +690,7 @@ def test_what_cannot_be_inspected_is_one_line(refused, monkeypatch, home, case):
 
 
 def test_pairs_of_sentences_have_no_pictures(tmp_path):
-    with pytest.raises(ProblemError, match="--pairs, --images: expected one of them, got both"):
+    with pytest.raises(ProblemError, match="--pairs, --images: cannot be used together"):
         text_options(tmp_path, tmp_path, special_tokens=True, chat=False, pairs=True)
 
 

@@ -122,7 +122,10 @@ def test_mini_batches_and_tolerances(train):
         ),
         (["problem.npz", "--optimizer", "polyak", "--option", "growth=0.1"], "learning_rate: not an option of polyak"),
         (["problem.npz", "--learning-rate", "-1", "--option", "growth=0.1"], "--learning-rate: .*>= 0.*-1"),
-        (["problem.npz", "--learning-rate", "1", "--option", "learning_rate=2"], "--learning-rate: expected it once"),
+        (
+            ["problem.npz", "--learning-rate", "1", "--option", "learning_rate=2"],
+            "--learning-rate, --option learning_rate: expected only one",
+        ),
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
         (
             ["problem.npz", "--optimizer", "adamw"],

@@ -30,10 +30,10 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, by the convention of shells."""
 
 _WHY = {
-    Status.STALLED: "the gradient is exactly zero, so there is nothing to follow",
-    Status.NON_FINITE: "the next step would have left the finite numbers",
-    Status.INACCURATE: "the gap or the violation exceeds the tolerance",
-    Status.INTERRUPTED: "the result holds what was computed until then",
+    Status.STALLED: "the gradient is exactly zero, so training cannot continue",
+    Status.NON_FINITE: "the next step would not be finite",
+    Status.INACCURATE: "the duality gap or the violation exceeds the tolerance",
+    Status.INTERRUPTED: "the result covers what was computed so far",
 }
 
 _UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass only
@@ -103,7 +103,7 @@ def _gone(error: Any) -> str:
     """Say what is written in place of an option that an earlier version had; empty for other errors."""
     command = error.ctx.info_name if error.ctx else ""
     name = getattr(error, "option_name", "")
-    return f"{name}: no longer an option; write {_GONE[command, name]}" if (command, name) in _GONE else ""
+    return f"{name}: no longer an option; use {_GONE[command, name]}" if (command, name) in _GONE else ""
 
 
 _GONE = {

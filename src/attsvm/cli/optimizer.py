@@ -19,9 +19,9 @@ def find_optimizer(name: str | None, learning_rate: float | None, options: Mappi
     there is no such optimizer, or an option is missing, unknown or not valid.
     """
     if learning_rate is not None and "learning_rate" in options:
-        raise ProblemError("--learning-rate: expected it once, got --option learning_rate, too")
+        raise ProblemError("--learning-rate, --option learning_rate: expected only one of them")
     options = {**options} if learning_rate is None else {"learning_rate": learning_rate, **options}
-    growth = check_number("growth", options.pop("growth", 0), "a number >= 0", lambda x: x >= 0)
+    growth = check_number("--option growth", options.pop("growth", 0), "a number >= 0", lambda x: x >= 0)
     if name is None and not options and not growth:
         return None
     if growth:
@@ -46,7 +46,9 @@ def _growing(name: str, learning_rate: Any, growth: float) -> Any:
     if learning_rate is None and parameter is not None:
         learning_rate = parameter.default
     if callable(learning_rate):
-        raise ProblemError(f"growth: expected an optimizer with a constant learning rate, got {name} with a schedule")
+        raise ProblemError(
+            f"--option growth: expected an optimiser with a constant learning rate, got {name} with a schedule"
+        )
     rate: Any = 1.0 if learning_rate is None else gradient_descent(learning_rate).numbers["learning_rate"]
 
     def schedule(step: Any) -> Any:
