@@ -150,7 +150,7 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
         ),
         (attsvm.Problem(np.ones((5, 4, 2, 3)), labels=LABELS), {}, "batch axes"),
         (attsvm.Problem(TOKENS, labels=[0, 1, 2, 0], head=np.ones((3, 3))), {}, "3 classes"),
-        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
+        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence"),
         ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
         (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"0.25 of the bags cannot be set apart"),
         (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "0.25 of the bags cannot be set apart"),

@@ -330,7 +330,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
         (
             ["digit-patches", "--draws", "2"],
-            "--draws: expected 1 for digit-patches, whose data are not drawn at random, got 2",
+            "--draws: expected 1 for digit-patches, whose data are not random, got 2",
         ),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),

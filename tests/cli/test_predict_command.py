@@ -200,7 +200,7 @@ def test_numbers_are_predicted_by_a_regressor(tmp_path, command, monkeypatch, qu
 
 
 BAD = {
-    "bag: expected the column of .* that names the bag of each row, got none": {"labels": "active"},
+    "bag: expected the column of .* with the bag of each row": {"labels": "active"},
     "labels: expected one column, got active, site; fit each by itself, as `attsvm fit .*bags.csv --label active": {
         "bag": "molecule",
         "labels": ["active", "site"],
@@ -252,7 +252,7 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
         ("b,x,y\na,1,0\na,2\n", "line 3: expected 3 fields, as in the header, got 2"),
         ("b,x,x\na,1,0\n", "expected one column 'x', got 2"),
         ("b,x,y\n,1,0\n", "expected a bag for each row"),
-        ("", "expected a header and a row for each token, got an empty file"),
+        ("", "expected a header, and a row for each token, got an empty file"),
         ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
         (
             ",b,x,y\n0,a,1,0\n",

@@ -401,7 +401,7 @@ def test_what_does_not_fit_is_refused_in_one_line(X, y, message):
         ),
         (
             {"optimizer": optax.adam(0.1), "learning_rate": 0.1},
-            "learning_rate: expected None with an optimizer that has its own, got 0.1",
+            "learning_rate: expected None with an optimiser object, which has its own, got 0.1",
         ),
         ({"p": 1.0}, "p: expected a number above 1, got 1.0"),
         ({"batch_size": 0}, "batch_size: expected an integer >= 1, got 0"),

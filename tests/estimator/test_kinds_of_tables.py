@@ -226,11 +226,11 @@ REFUSED = [
     (case(X=NUMBERS.groupby("bag")), "^X: expected a table with the column 'bag'"),
     (
         case(X=pandas.concat([NUMBERS, NUMBERS[["a"]]], axis=1)),
-        "X: expected different names of columns, got 'a' 2 times",
+        "X: expected different column names, got 'a' 2 times",
     ),
     (
         case(X=NUMBERS.set_axis(pandas.MultiIndex.from_product([["x"], ["bag", "a", "b"]]), axis=1), bag=("x", "bag")),
-        "X: expected names of columns in one row, got 2 rows",
+        "X: expected column names in one row, got 2 rows",
     ),
     (case(X=NUMBERS, bag=["bag", "a"]), r"bag: expected the name of one column, .* got \['bag', 'a'\]"),
     (case(X=NUMBERS.set_index("bag")), r"bag: expected .* got 'bag'; it is in the index: X.reset_index\('bag'\)"),
@@ -289,7 +289,7 @@ def test_words_that_the_fit_had_not_are_named():
     assert list(fitted.token_net_.get_feature_names_out()) == names
     assert fitted.prompt_.shape[-1] == len(names)
     new = WORDS.assign(site=WORDS["site"].replace("west", "east").mask(HOLES))
-    with pytest.warns(RuntimeWarning, match="X: column 'site' has a missing entry, east, which the fit had not"):
+    with pytest.warns(RuntimeWarning, match="X: column 'site' has a missing entry, east, unlike in the fit"):
         found = fitted.decision_function(new)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -231,7 +231,7 @@ def test_predictions_refuse_other_columns_kinds_and_units_by_name(fitted, tmp_pa
         for predict in (model.predict, model.attention, lambda X: model.report(X, table(seed=1)[1])):
             with pytest.raises(ProblemError, match=named):
                 predict(changed_table)
-    with pytest.warns(RuntimeWarning, match="column 'site' has above, which the fit had not"):
+    with pytest.warns(RuntimeWarning, match="column 'site' has above, unlike in the fit"):
         model.predict(new.assign(site="above"))
     in_grams = new.assign(mass=new.mass * 1000)
     model.ranges_ = None

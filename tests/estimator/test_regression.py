@@ -201,7 +201,7 @@ def test_partial_fit_and_warm_start_go_on_with_the_same_loss():
     before = warm.history_["objective"][-1]
     assert warm.fit(arrays, y).history_["objective"][1] < before
     with pytest.raises(
-        ProblemError, match="loss, quantile: expected those of before with warm_start, got QuantileLoss"
+        ProblemError, match="loss, quantile: expected the same values as before with warm_start, got QuantileLoss"
     ):
         warm.set_params(loss="quantile").fit(arrays, y)
 

@@ -185,7 +185,7 @@ SITUATIONS = {
 }
 
 REFUSED = {
-    ("mirror", "no params in update"): "params: expected the parameters in update, got None",
+    ("mirror", "no params in update"): "params: update needs the parameters",
     # that of optax is refused, too
     ("muon", "no params in update"): "a transformation that requires the current value of parameters",
 }
@@ -312,7 +312,7 @@ def update(optimizer, gradient, *params, **given):
         (lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS), "value: expected the loss as value="),
         (
             lambda: update(optimizers.gradient_descent(), jnp.ones(2, jnp.complex64)),
-            "expected real numbers, got complex64; wrap the optimizer in optax.contrib.split_real_and_imaginary",
+            "expected real numbers, got complex64; wrap the optimiser in optax.contrib.split_real_and_imaginary",
         ),
         (lambda: update(optimizers.mirror_descent(p=3), PARAMS, PARAMS["k"]), "params: expected 4 arrays"),
         (lambda: update(optimizers.bilinear_descent(), {"K": PARAMS["k"], "Q": PARAMS["k"]}), "params: .*got None"),

@@ -428,7 +428,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"head_radii": [1.0, 2.0]}, "head_radii: expected one for each of 1 radii, got 2"),
         ({"head_radii": [1.0], "loss": "linear"}, 'loss: expected "logistic" or "exponential" with head_radii'),
         ({"problem": small(0, head=None)}, "problem: expected a head, or head_radii, got neither"),
-        ({"problem": small(0, labels=None)}, "problem: expected labels -1 and 1, got no labels"),
+        ({"problem": small(0, labels=None)}, "problem: expected labels -1 and 1"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3)))}, "problem: the loss does not depend"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3))), "head_radii": [1.0]}, "problem: the loss does not depend"),
         ({"problem": small(0, n=300, T=30)}, "problem: expected at most 6,000 logits"),

@@ -224,7 +224,7 @@ def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, 
         expected = "the label of each sequence" if is_arrays else "none beside data that have labels"
         raise ProblemError(f"labels: expected {expected}, got {'none' if is_arrays else 'some'}")
     if options and (is_arrays or isinstance(data, Problem | Drawing)):
-        raise ProblemError("options: expected none beside data that are no data source, got some")
+        raise ProblemError("options: expected None with arrays or a problem, because only data sources have options")
     if is_arrays:
         truth = np.asarray(labels)
         if truth.dtype.kind == "O":  # as a column of words in pandas
@@ -246,7 +246,7 @@ def _number_of_draws(given: _FitData, seeds: int | None) -> int:
     if seeds is not None:
         check_integer("seeds", seeds, 1, MOST_DRAWS)
         if seeds > 1 and most == 1:
-            raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not drawn at random, got {seeds}")
+            raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not random, got {seeds}")
     return 1 if given.drawn_from is None else seeds or most
 
 

@@ -133,7 +133,7 @@ class Fit(PageResult):
         (20,)
         """
         if self.classifier is None:
-            raise ProblemError("predict: expected a fit whose prompt and head are trained together, got another one")
+            raise ProblemError("predict: expected a fit that trains prompt and prediction head together")
         return self.classifier.predict(X)
 
     def _rows(self) -> list[tuple[str, str]]:

@@ -63,7 +63,7 @@ Examples:
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
 
-NAMES = {"labels": "label", "seeds": "draws"}
+NAMES = {"labels": "label", "options": "option", "seeds": "draws"}
 
 
 def more_help(arguments: Sequence[str]) -> str:

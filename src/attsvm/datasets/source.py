@@ -181,7 +181,7 @@ class Source(ABC):
                 raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}")
         for name, field in known.items():
             if name not in options and field.default is dataclasses.MISSING:
-                raise ProblemError(f"{cls.name}: expected a value for the option {name!r}, got none")
+                raise ProblemError(f"{cls.name}: needs a value for the option {name!r}")
         return cls(**{name: _read(known[name], text) for name, text in options.items()})
 
 
@@ -299,7 +299,7 @@ def _configured(source: type[Source] | Source, options: Mapping[str, str]) -> So
     if isinstance(source, type):
         return source.from_options(options)
     if options:
-        raise ProblemError(f"{source.name}: expected no option for a source that is an instance, got {min(options)!r}")
+        raise ProblemError(f"{source.name}: expected no options for a source object, got {min(options)!r}")
     return source
 
 
@@ -329,6 +329,6 @@ def _hint(text: str) -> str:
             "--label COLUMN"
         )
     if Path(text).suffix.lower() == ".npy":
-        return "; numpy.savez('problem.npz', tokens=X, labels=y) writes a file .npz"
+        return "; numpy.savez('problem.npz', tokens=X, labels=y) writes such a file .npz"
     files = [text + suffix for source in SOURCES for suffix in source.suffixes if Path(text + suffix).is_file()]
     return f"; did you mean {files[0]}?" if files else did_you_mean(text, SOURCES.names())

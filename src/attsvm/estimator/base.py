@@ -268,7 +268,7 @@ class SequenceEstimator(Learned):
         owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
         if not self.early_stopping:
             if validation is not None:
-                raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
+                raise ProblemError("validation: expected None with early_stopping=False")
             return FitParts(task, task, None, owners)
         if isinstance(validation, tuple):
             return FitParts(task, task, self._own_part(validation), owners)
@@ -295,7 +295,7 @@ class SequenceEstimator(Learned):
 
     def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:
-            raise ProblemError("validation: expected a tuple of sequences and labels, got another tuple")
+            raise ProblemError("validation: expected a tuple of sequences and labels")
         given, labels, _ = self._given(*own, None, self._bag(own[0]), reset=False)
         return self._own_task(given, labels)
 
@@ -338,8 +338,8 @@ class SequenceEstimator(Learned):
         if not units_differ(sequences):
             return "common"
         warn_caller(
-            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own, "
-            "as with scale='columns'; scale='common' divides all of them by one number"
+            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own "
+            "spread, as with scale='columns'; scale='common' divides all columns by one number"
         )
         return "columns"
 
@@ -355,7 +355,7 @@ class SequenceEstimator(Learned):
         check_is_fitted(self)
         sequences = self._sample if X is None else self._mapped(self._read(X))
         if sequences is None:
-            raise ProblemError("X: expected sequences, got None; a fit keeps some only with keep_sample=True")
+            raise ProblemError("X: expected sequences, because the fit kept none; it does so with keep_sample=True")
         self._warn_of_chance()
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)

@@ -162,8 +162,7 @@ class DetectorClassifier(SequenceClassifier):
             if self.positive is not None:
                 raise ProblemError(
                     f"positive: expected one of the labels {one}, {other}, got {self.positive!r}; if a meta-estimator "
-                    "of scikit-learn has numbered the labels, name the other one, too: "
-                    f"positive=({self.positive!r}, ...)"
+                    f"of scikit-learn has numbered the labels, give both labels: positive=({self.positive!r}, ...)"
                 )
             raise ProblemError(
                 f"positive: expected positive={one!r} or positive={other!r}, the class of the bags that contain what "

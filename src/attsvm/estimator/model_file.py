@@ -64,7 +64,7 @@ LEFT_OUT = {("FitState", "optimizer"), *((name, "_sample") for name in ESTIMATOR
 TRUSTED = ["numpy.dtype"]
 """What transformers of scikit-learn hold besides the types that skops trusts; it makes them from empty arrays."""
 
-_OTHERWISE = "save the estimator by joblib.dump, which pickles it"
+_OTHERWISE = "save the estimator with joblib.dump, which pickles it"
 
 
 @dataclass(frozen=True)

@@ -224,5 +224,5 @@ def read_as_fitted(
         left_out = [name for name in (*drop, *others) if name != label]
         return read_bags(path, str(bag) if bag is not None else None, label, drop=left_out, optional=optional), str(bag)
     if [*drop]:
-        raise ProblemError(f"--drop: expected columns of a table only, got {', '.join(drop)} for arrays")
+        raise ProblemError(f"--drop: only for the columns of a table, got {', '.join(drop)} for arrays")
     return read_bags(path), "bag"

@@ -101,8 +101,8 @@ def predict_numbers(regressor: Any, bags: BagFile) -> RegressionPredictions:
     sequences, constant = bags.sequences, float(regressor.target_centre_)
     if bags.labels is not None and regressor.loss == "cox":
         raise ProblemError(
-            "labels: expected none for log hazard ratios, got some; compare them with events and times by report(X, y) "
-            "of the regressor"
+            "labels: expected None for log hazard ratios; compare them with events and times by the report(X, y) of "
+            "the regressor"
         )
     attention, scores = np.asarray(regressor.attention(sequences)), np.asarray(regressor.instance_scores(sequences))
     values = np.asarray(regressor.predict(sequences))

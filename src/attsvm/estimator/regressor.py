@@ -259,7 +259,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         sequences, targets, weights = self._compared(X, y, sample_weight)
         found = self._loss().score(targets, self._output(sequences)[:, 0], weights)
         if np.isnan(found):
-            raise ProblemError("y: expected some targets that can be compared, got fewer than two, or no event")
+            raise ProblemError("y: expected targets that can be compared: at least two, and at least one event")
         return found
 
     def report(self, X: Any, y: Any = None) -> RegressionReport | SurvivalReport:
@@ -315,7 +315,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
     ) -> tuple[RegressionTask, WeightSum]:
         network, loss, kept = self._network(), self._loss(), np.flatnonzero(weights)
         if continues and network != self._state.network:
-            raise ProblemError(f"loss, quantile: expected those of before with {continues}, got {loss}")
+            raise ProblemError(f"loss, quantile: expected the same values as before with {continues}, got {loss}")
         labels, weights = labels[kept], weights[kept]
         sequences = self._through_net(given, fit=not continues)
         if not continues:
@@ -346,7 +346,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         score = scores[self.history_["steps"].index(self.kept_step_)]
         if score < self._loss().chance:
             warn_caller(
-                f"the score of the validation sequences, {score:.2f}, is hardly better than that of a constant: there "
-                "is nothing to select in these sequences, or too few of them are held out",
+                f"the score of the validation sequences, {score:.2f}, is barely better than that of a constant: these "
+                "sequences contain nothing to select, or too few of them are held out",
                 RuntimeWarning,
             )

@@ -429,11 +429,11 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         shares = weights / weights.sum()
         chance = -float(shares @ np.log(shares))
         if min(losses) > NEARLY_CHANCE * chance:
-            place = "hardly below" if min(losses) < chance else "not below"
+            place = "barely better than" if min(losses) < chance else "no better than"
             warn_caller(
-                f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
-                f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
-                "positive class of detectors is the wrong one",
+                f"the validation loss, {min(losses):.2f}, is {place} always predicting the class frequencies, "
+                f"{chance:.2f}: these sequences contain nothing to select, too few of them are held out, or the "
+                "positive class of the detectors is the wrong one",
                 RuntimeWarning,
             )
 

@@ -66,7 +66,8 @@ class Foreign(Rule):
                 if value is None and needs == "value":
                     raise ProblemError(NO_VALUE) from None
                 raise ProblemError(
-                    f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
+                    "optimizer: expected one whose update needs only the gradient and the loss, got one that needs "
+                    f"{needs}"
                 ) from None
             return updates, _without_keys(state)
 

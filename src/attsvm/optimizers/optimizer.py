@@ -201,7 +201,7 @@ def chain(
     'lion'
     """
     if not parts:
-        raise ProblemError("chain: expected at least a rule, got no part")
+        raise ProblemError("chain: expected at least one part, a rule")
     last = parts[-1]
     if isinstance(last, Transformation) and not isinstance(last, Rule):
         raise ProblemError(f"chain: expected a rule at the end, got {type(last).__name__}")
@@ -270,7 +270,7 @@ def not_an_optimizer(got: object) -> ProblemError:
     # by the name of the module, as PyTorch need not be installed
     if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
         shown = kind.__name__
-        hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
+        hint = "; PyTorch's optimisers work only in attsvm.margin_profile and on PyTorch models"
     elif inspect.isfunction(got):
         home, name = got.__module__.split(".")[0], got.__name__
         # the shortest path under which users know the function
@@ -278,12 +278,14 @@ def not_an_optimizer(got: object) -> ProblemError:
         given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
         needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)
         shown, hint = f"the function {name}", f"; call it: {path}({needed})"
-    return ProblemError(f"optimizer: expected a name, one of attsvm.optimizers or one of optax, got {shown}{hint}")
+    return ProblemError(
+        f"optimizer: expected a name, or an optimiser from attsvm.optimizers or optax, got {shown}{hint}"
+    )
 
 
 class _Unknown(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        raise ProblemError("params: expected the parameters in update, got None")
+        raise ProblemError("params: update needs the parameters")
 
     def items(self) -> Any:
         return self[""]
@@ -294,7 +296,7 @@ def _dtypes(tree: Any) -> list[Any]:
     found = [jnp.asarray(leaf).dtype for leaf in jax.tree.leaves(tree)]
     for dtype in found:
         if jnp.issubdtype(dtype, jnp.complexfloating):
-            hint = "wrap the optimizer in optax.contrib.split_real_and_imaginary"
+            hint = "wrap the optimiser in optax.contrib.split_real_and_imaginary"
             raise ProblemError(f"params: expected real numbers, got {dtype}; {hint}")
     return [dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.promote_types(dtype, jnp.float32) for dtype in found]
 
@@ -303,7 +305,7 @@ def _named(tree: Any, dtypes: list[Any]) -> Tree:
     """The leaves of any tree as the dictionary that rules work on, with a trailing axis of one trial."""
     leaves = jax.tree.leaves(tree)
     if len(leaves) != len(dtypes):
-        raise ProblemError(f"params: expected {len(dtypes)} arrays, as many as of gradients, got {len(leaves)}")
+        raise ProblemError(f"params: expected {len(dtypes)} arrays, one for each gradient, got {len(leaves)}")
     return {
         f"{i:06}": _trailing_heads(jnp.asarray(leaf, dtype))[..., None]
         for i, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True))

@@ -140,7 +140,9 @@ class Power(Potential):
 
     def __post_init__(self) -> None:
         if is_traced(self.p):
-            raise ProblemError("p: expected a number, got a traced one; name p in static_args of inject_hyperparams")
+            raise ProblemError(
+                "p: expected a constant, got a traced number; list p in the static_args of inject_hyperparams"
+            )
         object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
         self._check_digits(np.dtype(np.float64))
 
@@ -178,7 +180,9 @@ def read_potential(potential: Any) -> Potential:
         except (ImportError, AttributeError, ValueError) as error:
             raise ProblemError(f"potential: {potential!r} cannot be imported ({error})") from None
     if not isinstance(found, Potential):
-        raise ProblemError(f"potential: expected a Potential or package.module:name of one, got {potential!r}")
+        raise ProblemError(
+            f"potential: expected a Potential, or its import path package.module:name, got {potential!r}"
+        )
     _check(found)
     return found
 

@@ -26,7 +26,7 @@ def _factory(found: object) -> Factory | optax.GradientTransformation:
     found = as_transformation(found)
     if isinstance(found, optax.GradientTransformation) or callable(found):
         return found
-    raise ProblemError(f"expected an optimizer or a function that returns one, got {type(found).__name__}")
+    raise ProblemError(f"expected an optimiser or a function that returns one, got {type(found).__name__}")
 
 
 OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
@@ -95,7 +95,7 @@ def parse_optimizer(
     if optimizer is None or isinstance(optimizer, str):
         return _by_name(optimizer or "normalized_gradient_descent", options)
     for option, value in options.items():
-        raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
+        raise ProblemError(f"{option}: expected None with an optimiser object, which has its own, got {value!r}")
     found = as_transformation(optimizer)
     if isinstance(found, optax.GradientTransformation):
         return found
@@ -105,10 +105,10 @@ def parse_optimizer(
 def _find(name: str) -> Factory | optax.GradientTransformation:
     if ":" not in name and name not in OPTIMIZERS and callable(getattr(optax, name, None)):
         # the name that is spelled most alike may be another algorithm: adam for adamw
-        raise unknown_name("optimizer", name, OPTIMIZERS.names(), hint=f"; optax:{name} is that of optax.")
+        raise unknown_name("optimizer", name, OPTIMIZERS.names(), hint=f"; for optax's {name}, write optax:{name}.")
     if not is_trusted(name) and ":" in name and not re.fullmatch(r"optax:\w+", name):
         # it would be called with arguments of the file, and might be os:system
-        raise ProblemError(f"a file names {name}: pass the optimizer, or load the file with trusted=True")
+        raise ProblemError(f"a file names {name}: pass the optimiser, or load the file with trusted=True")
     return OPTIMIZERS.find(name)
 
 
@@ -126,11 +126,11 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
-            raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
+            raise ProblemError(f"{parameter.name}: {name} needs a value")
     # a function of another package may return anything
     returned = as_transformation(found(**options))
     if not isinstance(returned, optax.GradientTransformation):
-        raise ProblemError(f"optimizer: {name}: expected a function that returns an optimizer, got {returned!r}")
+        raise ProblemError(f"optimizer: {name}: expected a function that returns an optimiser, got {returned!r}")
     made = parse_optimizer(returned)
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file
@@ -166,7 +166,7 @@ def from_configuration(written: dict[str, Any]) -> Any:
     Raises ProblemError if the name is unknown or the arguments do not fit.
     """
     if not isinstance(written, dict) or not isinstance(written.get("arguments"), dict):
-        raise ProblemError("optimizer: expected a name and arguments in the file, got something else")
+        raise ProblemError("optimizer: expected a name and arguments in the file")
     name = str(written.get("name"))
     if name not in OPTIMIZERS and ":" not in name:
         raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
@@ -183,7 +183,9 @@ def optimizer_of(run: Any) -> Any:
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:
-        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
+        raise ProblemError(
+            f"optimizer: {run.optimizer} cannot be rebuilt, because it was not saved; pass it to resume the run"
+        )
     return from_configuration(run.optimizer_config)
 
 

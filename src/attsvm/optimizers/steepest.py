@@ -141,7 +141,7 @@ def steepest_descent(
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     decays = is_traced(decay) or decay > 0
     if decays and relative:
-        raise ProblemError("weight_decay: expected 0 with steps relative to the weights, got a positive number")
+        raise ProblemError("weight_decay: expected 0 with steps relative to the weights")
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),
