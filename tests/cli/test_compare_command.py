@@ -174,7 +174,7 @@ REFUSED = {
     ),
     "another tokenizer": (
         ["runs/checkpoint-200", "other", "--text", "text.txt"],
-        "other: expected a tokenizer that gives the tokens of runs/checkpoint-200 for this text, got others",
+        "other: its tokenizer gives other tokens for this text than that of runs/checkpoint-200",
     ),
     "no text": (["runs"], "--text, --images: expected at least one of them"),
     "no such sequence": (["runs", "--text", "text.txt", "--sentence", 3], "--sentence: expected a number from 1 to 2"),

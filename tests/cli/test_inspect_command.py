@@ -623,7 +623,7 @@ REFUSED = {
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
     "no chat template": (
         ["bert", "--text", "text.txt", "--chat"],
-        "--chat: expected a tokenizer with a chat template, got that of bert without one",
+        "--chat: the tokenizer of bert has no chat template",
     ),
     "no pairs": (
         ["bert", "--text", "text.txt", "--pairs"],
@@ -663,7 +663,7 @@ REFUSED = {
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
     "words for pictures": (
         ["bert", "--images", "pictures"],
-        "bert: expected a model of pictures, got one without an image processor; use --text FILE",
+        "bert: expected a model for pictures, but it has no image processor; use --text FILE",
     ),
     "no checkpoints": (
         ["bert", "--text", "text.txt", "--checkpoints", "pictures"],

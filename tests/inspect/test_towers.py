@@ -245,6 +245,6 @@ def test_a_fused_kernel_with_dropout_is_compared_without_it(family):
             monitor.step()
             assert len(monitor.records) == 1
             return
-        with pytest.warns(RuntimeWarning, match="did not attend as queries, keys and mask say"):
+        with pytest.warns(RuntimeWarning, match="did not attend as their queries, keys and mask imply"):
             monitor.step()
         assert not monitor.records

@@ -167,7 +167,7 @@ def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_pa
         time.sleep(0.005)
     running.send_signal(signal.SIGSTOP)  # it lives, and commits nothing more
     definition = Definition({"dim": [1, 2, 5], "num_tokens": [3]}, ["feasible"], trials=160, block=8)
-    with pytest.raises(ProblemError, match="expected a sweep that no other process runs, got one that is running"):
+    with pytest.raises(ProblemError, match="another process is running this sweep"):
         sweep(definition, store=store, workers=0)
     running.kill()
     running.communicate()
@@ -269,7 +269,7 @@ def test_a_learning_rate_without_an_optimizer_is_that_of_the_default():
         ({"grid": {"dims": [2]}}, "expected arguments of the sweep .*, got 'dims'"),
         ({"grid": {"rank": [2]}}, r"rank: expected one of train\.rank, svm\.rank"),
         ({"grid": {"dim": []}}, "dim: expected a sequence of values"),
-        ({"fixed": {"dim": 2}}, "dim: expected it in the grid or among the fixed arguments, got both"),
+        ({"fixed": {"dim": 2}}, "dim: expected in the grid or among the fixed arguments, not in both"),
         ({"measures": ["kinds"]}, "measure: expected a name .*, got 'kinds'"),
         ({"measures": ["kind=3"]}, "kind: expected no arguments, got '3'"),
         ({"block": 12}, "block: expected a multiple of 8, got 12"),

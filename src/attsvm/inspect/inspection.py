@@ -232,7 +232,7 @@ class _Work:
             raise self.source.not_run(min(self.chosen))
         if not self.groups:
             name = self.source.layers[0].name
-            raise ProblemError(f"batch: expected one that runs attention layers of the model, such as {name}, got none")
+            raise ProblemError(f"batch: expected one that runs an attention layer of the model, such as {name}")
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""

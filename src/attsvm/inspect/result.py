@@ -337,7 +337,7 @@ class Inspection(Result):
             most = max(group.num_sequences for group in self.groups)
             return HeadGrid.of(self, check_integer("sequence", sequence, 0, most - 1), tokens)
         if layer is None or head is None:
-            raise ProblemError("view: expected a layer and a head, or neither, got one of them")
+            raise ProblemError("view: expected both a layer and a head, or neither")
         if self.detail is not None and (self.detail.layer, self.detail.head) == (layer, head):
             return self.detail
         solved = any(one.status != Status.FINISHED for one in self.heads)  # whether margins were requested
@@ -608,7 +608,9 @@ class Inspection(Result):
 
     def _source(self, method: str) -> ModelAndBatch:
         if self.source is None:
-            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
+            raise ProblemError(
+                f"{method}: expected an inspection made in this session, because a loaded one has no model and batch"
+            )
         return self.source
 
     def edit(
@@ -681,7 +683,7 @@ class Inspection(Result):
             targets, forget, probability, change=change, preserve=preserve, ridge=ridge, along=along
         )
         if preserve is not None and keep is None:
-            raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
+            raise ProblemError("preserve: expected keep, the text whose selections are preserved")
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
         unrelated = None if kept is None else kept.captured(layer, head)

@@ -52,8 +52,7 @@ class JointNorm(Norm):
         """
         if num_heads is None:
             raise ProblemError(
-                f"norm: expected a problem with num_heads, because {self.name} measures all attention heads together, "
-                "got one without"
+                f"norm: expected a problem with num_heads, because {self.name} measures all attention heads together"
             )
         return replace(self, num_heads=num_heads)
 

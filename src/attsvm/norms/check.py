@@ -172,8 +172,8 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
             return False
         except Exception as error:  # the code of a norm from outside may fail in any way
             raise ProblemError(
-                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm that cannot "
-                "measure every shape gives one that it can measure as `sample_shape`"
+                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm for some shapes "
+                "only must give one of them as `sample_shape`"
             ) from error
         if piece in ("prox", "steepest") and np.shape(found) != shape:
             got = None if found is None else f"an array of shape {np.shape(found)}"

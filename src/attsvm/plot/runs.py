@@ -196,7 +196,7 @@ def _history(run: Run, name: str, target: Any) -> np.ndarray:
     if name == "margin ratio":
         if not isinstance(target, Problem):
             raise ProblemError(
-                f"target: expected the Problem of the run for the margin ratio, got {type(target).__name__}"
+                f"target: expected the Problem of the run, for the margin ratio, got {type(target).__name__}"
             )
         solution = predict_direction(target, run).solution
         margins = [margin(target, weights, run.selected, solution.norm) for weights in run.history["weights"]]

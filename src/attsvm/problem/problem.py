@@ -58,7 +58,7 @@ def check_labelled(problem: "Problem", name: str = "problem") -> None:
     classes.
     """
     if problem.labels is None:
-        raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
+        raise ProblemError(f"{name}: expected labels to train with; `attsvm solve` needs none")
     problem.check_one_head()
     if problem.batch_shape:
         raise ProblemError(
@@ -330,7 +330,8 @@ class Problem(Displayed):
         if self.num_classes != 2:
             raise ProblemError(
                 f"problem: expected labels -1 and 1, or two classes, got {self.num_classes} classes, under which "
-                "attention may keep several tokens; attsvm.predict_direction(problem, run) finds them and their Att-SVM"
+                "attention may keep several tokens; attsvm.predict_direction(problem, run) finds these tokens and "
+                "their Att-SVM"
             )
         arrays = self.arrays()
         two = {"head": arrays["head"][..., 1, :] - arrays["head"][..., 0, :]}
@@ -342,8 +343,8 @@ class Problem(Displayed):
         """Raise ProblemError if there are several attention heads, whose outputs are added up."""
         if self.num_heads is not None:
             raise ProblemError(
-                f"num_heads: expected None, because the loss is that of the sum over all heads, got {self.num_heads}; "
-                f"problem[{':, ' * len(self.model_shape)}h] is the problem of head h alone"
+                "num_heads: expected None, because the loss is for the sum over all attention heads, got "
+                f"{self.num_heads}; problem[{':, ' * len(self.model_shape)}h] is the problem of head h alone"
             )
 
     @cached_property
@@ -495,7 +496,7 @@ class Problem(Displayed):
         """
         k, q = real("k", k), real("q", q)
         if q.ndim and k.ndim and q.shape[-1] != k.shape[-1]:
-            raise ProblemError(f"q: expected a last axis as that of k of shape {k.shape}, got shape {q.shape}")
+            raise ProblemError(f"q: expected the same last axis as k of shape {k.shape}, got shape {q.shape}")
         return cls(k, queries=q, mask=mask)
 
     def with_head(self, head: Any) -> "Problem":
@@ -679,11 +680,11 @@ class Problem(Displayed):
         """
         check_choice("kind", kind, "absolute", "relative")
         if self.bias_index is not None:
-            raise ProblemError("bias_index: expected None before with_position_bias, got one; a token has one bias")
+            raise ProblemError("bias_index: expected None before with_position_bias, because a token has only one bias")
         if not self.tokens[..., -1, :].any() and self.canonical.allowed[self.canonical.active][:, -1].all():
             raise ProblemError(
-                "tokens: expected no sink (value 0) in the last place, got one; call with_position_bias first, so that "
-                "the sink has no position, or give bias_index"
+                "tokens: expected no sink (value 0) in the last place; call with_position_bias first, so that the "
+                "sink has no position, or give bias_index"
             )
         arrays, n, T = self.arrays(), self.num_sequences, self.num_tokens
         if kind == "absolute":
@@ -744,7 +745,7 @@ class Problem(Displayed):
         ((5, 5), (1,))
         """
         if not self.has_queries:
-            raise ProblemError("problem: expected one with queries, whose weights are a matrix, got one of a prompt")
+            raise ProblemError("problem: expected queries, so that the weights are a matrix, got a prompt problem")
         array = weights_of(weights, "weights")
         if array.shape[-2:] != self.weights_shape:
             raise ProblemError(f"weights: expected shape (..., {str(self.weights_shape)[1:-1]}), got {array.shape}")

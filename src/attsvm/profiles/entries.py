@@ -174,7 +174,7 @@ class Catalogue:
             paths = {one.optimizer.split("(")[0] for one in self.entries}
             hint = did_you_mean(optimizer, [*paths, *(path.rsplit(".", 1)[-1] for path in paths)])
             raise ProblemError(
-                f"optimizer: expected one of the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
+                f"optimizer: expected a name in the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
             )
         return replace(self, entries=tuple(found))
 
@@ -233,7 +233,7 @@ def without_decay(optimizer: Any, setting: str, steps: int) -> str:
         same = name == entry.optimizer or (name != given and import_optimizer(entry.optimizer) is given)
         if same and entry.setting == setting and entry.decay and entry.is_named and entry.steps <= steps:
             return (
-                f" Its weight decay is why not: without it no more steps give the {entry.verdict} norm "
+                f" The cause is its weight decay: without it, as many steps give the {entry.verdict} norm "
                 f"({written(entry.ratio or 0.0)}), in the row {entry.optimizer} on {entry.trained} of the catalogue."
             )
     return ""

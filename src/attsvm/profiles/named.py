@@ -56,7 +56,9 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
     if inspect.isclass(kind) and _is_of_torch(kind):
         return _of_torch_class(found, name, learning_rate)
     if isinstance(found, partial) and "learning_rate" in {*_parameters(found.func)} - {*_parameters(found)}:
-        raise ProblemError(f"optimizer: expected a function of a learning rate, got {name} with one; call it")
+        raise ProblemError(
+            f"optimizer: expected a function of a learning rate, got {name}, which has one already; call it"
+        )
     return _of_function(found, name, learning_rate)
 
 
@@ -114,7 +116,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
                 return OfTorch(function, _unless_anonymous(name, made))
     if not returned:
         raise _unmade(function, name, failures)
-    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({type(returned[-1]).__name__})")
+    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned something else ({type(returned[-1]).__name__})")
 
 
 def _error_of_a_step(transformation: optax.GradientTransformation) -> Exception | None:

@@ -203,6 +203,6 @@ def _step(optimizer: "torch.optim.Optimizer") -> None:
     kinds = {parameter.dtype for group in optimizer.param_groups for parameter in group["params"]}
     if kinds != {torch.float64}:
         raise ProblemError(
-            f"optimizer: expected one that keeps the dtype of its parameters, float64, got {type(optimizer).__name__}, "
+            f"optimizer: expected one that keeps the dtype float64 of its parameters, got {type(optimizer).__name__}, "
             f"which changes it to {(kinds - {torch.float64}).pop()}"
         )

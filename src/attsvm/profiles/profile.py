@@ -124,8 +124,8 @@ def margin_profile(
     layer = parse_attention(attention, problem, None)
     if problem.num_biases and layer.name == "factored":
         raise ProblemError(
-            "problems: expected none with bias_index for factored attention, whose biases vanish beside KQ'; without "
-            "them the profile is that of KQ'"
+            "problems: expected problems without bias_index for factored attention, because biases become negligible "
+            "beside KQ'; the profile without them is that of KQ'"
         )
     given: Iterable[str | float | Norm] = [*NORMS, *one.norms(layer.name)] if norms is None else norms
     parsed = _distinct(problem, [parse_norm(norm) for norm in given])
@@ -184,8 +184,8 @@ def margin_profile(
     cause, why = ("interrupted", "interrupted.") if interrupted else reason(best, decays, without)
     if raw is not None and underflows:
         why += (
-            " On the gradient itself, which is not divided by its norm, the ratio is "
-            f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
+            f" With the gradient itself, not divided by its norm, the ratio is {written(raw[:, own].mean())}: the "
+            "gradient becomes too small for the optimiser."
         )
     rate, factor = one.learning_rate, factors[best.schedule]
     if rate is not None:

@@ -107,7 +107,7 @@ def refusal(name: str, error: Exception) -> ProblemError:
     why = first_line(error)
     for text, cause in _CAUSES.items():
         if text in why:
-            return ProblemError(f"optimizer: {name} {cause}; a profile gives the values of the gradient only")
+            return ProblemError(f"optimizer: {name} {cause}; a profile only provides the values of the gradient")
     return ProblemError(f"optimizer: {name} refused a step ({why})")
 
 

@@ -348,4 +348,4 @@ class Stack(StackLayout):
 
     def _check_own(self, run: StackRun, name: str) -> None:
         if run.data_hash != self.data_hash:
-            raise ProblemError(f"{name}: expected a run of this stack, got one of another problem or other layers")
+            raise ProblemError(f"{name}: expected a run of this stack, got one of another problem or of other layers")

@@ -325,7 +325,9 @@ def _check_takes_blocks(norm: Norm, rank: int | None) -> None:
     if rank is not None:
         raise ProblemError(f"rank: expected None for a problem with bias_index, got {rank}")
     if norm.head_axes:
-        raise ProblemError(f"norm: expected one of each head alone for a problem with bias_index, got {norm.name}")
+        raise ProblemError(
+            f"norm: expected a norm of each attention head alone for a problem with bias_index, got {norm.name}"
+        )
 
 
 def _report(callback: Callback | None, max_steps: int | None, start: float) -> Report | None:

@@ -139,8 +139,8 @@ class Block:
         if given is None and len(norms) > 1:
             listed = ", ".join(sorted(map(str, norms)))
             raise ProblemError(
-                f"svm.norm: expected the norm of the Att-SVM to compare with, got None; that of {self.run.optimizer} "
-                f"depends on the length of the steps ({listed})"
+                "svm.norm: expected the norm of the Att-SVM to compare with, because the norm of "
+                f"{self.run.optimizer} depends on the length of the steps ({listed})"
             )
         return norm_for(self.run, given)
 

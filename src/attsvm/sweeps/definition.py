@@ -116,10 +116,10 @@ class Definition:
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
                 raise ProblemError(f"{name}: expected a sequence of values, got {values!r}")
             if name in self.fixed:
-                raise ProblemError(f"{name}: expected it in the grid or among the fixed arguments, got both")
+                raise ProblemError(f"{name}: expected in the grid or among the fixed arguments, not in both")
         object.__setattr__(self, "measures", tuple(parse_measure(each) for each in self.measures))
         if not self.measures:
-            raise ProblemError("measures: expected at least one, got none")
+            raise ProblemError("measures: expected at least one")
         names = [measure.name for measure in self.measures]
         if len(set(names)) < len(names):
             raise ProblemError(f"measures: expected different names, got {', '.join(names)}")

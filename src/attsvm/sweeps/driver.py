@@ -205,7 +205,7 @@ def define(
             raise ProblemError(f"{name}: expected one of {', '.join(OPTIONS)}, got another keyword{meant}")
     if isinstance(grid, Mapping):
         if measures is None:
-            raise ProblemError("measures: expected at least one, got none")
+            raise ProblemError("measures: expected at least one")
         return Definition(grid, measures, **options)
     definition = grid if isinstance(grid, Definition) else find_named("sweep", READY, grid, kind_check(Definition))
     changes = {**options, **({} if measures is None else {"measures": measures})}

@@ -227,7 +227,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         if not isinstance(X, EncodedTexts):
             return encode(read(X), self.encoder_)
         if X.encoder is not self.encoder_:
-            raise ProblemError("X: expected texts that this classifier encoded, got those of another encoder")
+            raise ProblemError("X: expected texts encoded by this classifier, got texts from another encoder")
         return X
 
     def decision_function(self, X: Any) -> np.ndarray:

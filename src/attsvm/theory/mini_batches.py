@@ -201,7 +201,7 @@ def _direction(
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
     if problem.num_heads is not None or norm.head_axes:
-        raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
+        raise ProblemError("problem: expected one attention head, got several; pass the problem of one head")
     sets = selection_sets(problem, selected)
     constraints = Constraints.of(problem, sets)
     if constraints.equality is not None:

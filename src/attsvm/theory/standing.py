@@ -123,15 +123,15 @@ def norm_for(run: Run, norm: str | float | Norm | None, queries: int | None = No
     (first, *others) = by_norm
     if first is not None and not others:
         return first
-    expected = "norm: expected the norm of the Att-SVM to compare with, got None; "
+    expected = "norm: expected the norm of the Att-SVM to compare with, because "
     if not others:
-        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
+        of = "these steps on factors" if run.attention == "factored" else run.optimizer
         more = "".join(f"; {note}" for note in notes(next(iter(limits)).steps, run.attention))
-        raise ProblemError(f"{expected}{reason} no known one{more}")
+        raise ProblemError(f"{expected}the limit of {of} is not known{more}")
     named = [f"{'unknown' if one is None else one.name} for trials {listed(sorted(of))}" for one, of in by_norm.items()]
     raise ProblemError(
-        f"{expected}by the length of the steps of {run.optimizer} it is {', '.join(named)}; give one, or predict "
-        "these trials by themselves"
+        f"{expected}it depends on the length of the steps of {run.optimizer}: {', '.join(named)}; give one, or "
+        "predict these trials separately"
     )
 
 
@@ -186,7 +186,7 @@ def judge(
         if near.holds:
             return Judgement(Standing.PROVED, theorem.source, hypotheses)
         # a theorem says where such a run goes, not that it has arrived
-        source = f"not there yet: {near}; its exact continuation is covered by {theorem.source}"
+        source = f"not there yet: {near}; its exact continuation converges by {theorem.source}"
         return Judgement(Standing.CONJECTURE, source, hypotheses)
     # batches and decay are no obstacle if a row was measured with them; everything else is
     if any(one.holds is False for one in rows if one.name not in ("full_batch", "no_decay")):

@@ -133,7 +133,7 @@ def _matched(
     # groups for AdamW have its rate already
     own_groups = [(position, group) for position, group in enumerate(made.param_groups) if not group["adamw"]]
     if not own_groups:
-        raise ValueError("parameters: expected some that are not for AdamW, got groups with adamw=True only")
+        raise ValueError("parameters: expected some outside of the groups with adamw=True")
     first = own_groups[0][1]
     for position, group in own_groups:
         _check_equal(first, group)
@@ -151,7 +151,7 @@ def _matched(
             else:
                 rates_from_zero.append((parameter.numel(), _rate_from_zero(direction, length, link.p - 1.0)))
     if not (rates or rates_from_zero):
-        raise ValueError("parameters: expected nonzero gradients, got none; call backward() first")
+        raise ValueError("parameters: expected nonzero gradients; call backward() first")
     # each gradient moves the weights by lr·g/(1 − momentum) in all, for SGD as well
     grows = 1.0 / (1.0 - first["momentum"])
     own = _growth(first)
@@ -177,7 +177,7 @@ def rate_of_weights(
     if not issubclass(optimizer, MirrorDescent):
         return lr / _growth(group)
     if not group["normalize"]:
-        raise ValueError("normalize: expected True where no gradient is given, got False; see lr_from_adam")
+        raise ValueError("normalize: expected True, because no gradient is given; see lr_from_adam")
     p = float(group["p"])
     q = p / (p - 1.0)
     # ‖g‖_q = (n·E|x|^q)^(1/q), and E|x|^q of a normal x

@@ -191,8 +191,8 @@ class MirrorDescent(MirrorOptimizer):
                 warnings.warn(
                     f"MirrorDescent: {name} started at zero, and {share:.0%} of its entries are below {_NEAR_ZERO:g} "
                     f"after {_STEPS_AT_ZERO} steps along nonzero gradients. With p = {group['p']} weights leave zero "
-                    "slowly. Give such tensors adamw=True in a group, as attsvm.torch.param_groups_of does, p=2 or "
-                    "linear > 0",
+                    "slowly. For such tensors, set adamw=True in their group, as attsvm.torch.param_groups_of does, "
+                    "or p=2, or linear > 0",
                     RuntimeWarning,
                     stacklevel=8,
                 )

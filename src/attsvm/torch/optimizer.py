@@ -104,7 +104,7 @@ class MirrorOptimizer(Optimizer, ABC):
         super().__init__(params, defaults)
         self.nonfinite: NonFinite = nonfinite
         if given and not any(group["adamw"] for group in self.param_groups):
-            raise ValueError(f"{given[0]}: expected a group with adamw=True, which has such an option, got none")
+            raise ValueError(f"{given[0]}: expected a group with adamw=True, because only such groups have this option")
 
     def _forget(self) -> None:
         """Forget what is kept between steps beside the state."""
@@ -155,7 +155,7 @@ class MirrorOptimizer(Optimizer, ABC):
         for _, parameter, gradient in given:
             if gradient.layout != torch.strided:
                 raise RuntimeError(
-                    f"{type(self).__name__} takes dense gradients only, got {gradient.layout} "
+                    f"{type(self).__name__} supports only dense gradients, got {gradient.layout} "
                     f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
                 )
 

@@ -162,7 +162,7 @@ def param_groups_of(
         group = found.setdefault(key, {"params": [], "name": label, **chosen})
         group["params"].append((place.name, place.parameter))
     if not any("adamw" not in group for group in found.values()):
-        raise ValueError("model: expected trained matrices of hidden layers, found none")
+        raise ValueError("model: expected trainable matrices in hidden layers, found none")
     return ParamGroups(found.values(), rows, left_out)
 
 
@@ -178,7 +178,9 @@ def _check(model: Any, optimizer: Any, lr: Any, where: Any, heads: Any) -> None:
     if where not in ("matrices", "attention"):
         raise ValueError(f"where: expected 'matrices' or 'attention', got {where!r}")
     if lr is None and optimizer in (MirrorDescent, SignDescent):
-        raise ValueError(f"lr: expected a learning rate of AdamW for {optimizer.__name__}, got None")
+        raise ValueError(
+            f"lr: expected the learning rate for AdamW, from which that of {optimizer.__name__} is computed"
+        )
     if lr is not None and not 0.0 < number(lr) < math.inf:
         raise ValueError(f"lr: expected a number > 0, got {lr!r}")
     numbers = heads if isinstance(heads, tuple) and len(heads) == 2 else (heads,)

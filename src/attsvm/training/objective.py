@@ -105,7 +105,7 @@ class Objective:
         )
         if loss.reads_attention and map != SOFTMAX:
             raise ProblemError(
-                f"map: expected softmax with the {loss.name} loss, which reads its logarithm, got {map.name}"
+                f"map: expected softmax with the {loss.name} loss, which uses its logarithm, got {map.name}"
             )
         loss.check(problem, head, trains_head=train_head)
         objective.check(of_head, problem)

@@ -277,7 +277,7 @@ def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         whole = np.ldexp(x, exponent)
     if not np.isfinite(whole).all():
         raise ProblemError(
-            "init: expected weights that are floats, with log_scale = 0, got larger ones; only normalized steps "
-            "relative to the weights, without a trained head or a penalty, take others"
+            "init: expected weights within the range of floats, with log_scale = 0; only normalised steps relative to "
+            "the weights, with a fixed prediction head and no penalty, can continue from larger ones"
         )
     return np.asarray(whole)

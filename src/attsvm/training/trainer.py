@@ -151,7 +151,7 @@ def train(
     """
     check_is_problem(problem)
     if problem.labels is None:
-        raise ProblemError("problem: expected labels, got none")
+        raise ProblemError("problem: expected labels, but it has none")
     Setup.check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
     resumed = init if isinstance(init, Run) else None
