@@ -117,7 +117,7 @@ def test_a_model_compared_with_itself_changes_nothing(run):
     model = "runs/checkpoint-200"
     status, out, _ = run(model, model, "--text", "text.txt", "--no-margins")
     assert status == 0
-    assert "All 4 heads select the same tokens. No key or query weights differ." in " ".join(out.split())
+    assert "All 4 attention heads select the same tokens. No key or query weights differ." in " ".join(out.split())
     assert "→" not in out
     assert "4 heads that select the same tokens are left out." in out
 

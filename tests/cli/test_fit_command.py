@@ -249,7 +249,7 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
     assert next(h for s, h in holds.items() if "constant learning rate" in s) is False
     assert any("cone" in statement for statement in holds)
     if result["direction_error"] is not None:
-        assert "does not say that this is the limit" in html
+        assert "does not apply, so it does not prove that this is the limit" in html
 
 
 def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
@@ -498,7 +498,7 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
     assert result["data"]["sequences"] == 12
     assert result["data"]["classes"] == ["left", "right"]
     html = (tmp_path / "out" / "index.html").read_text()
-    assert "<title>Bright halves: attention, fixed head</title>" in html
+    assert "<title>Bright halves: attention, fixed prediction head</title>" in html
     assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} >= {"pictures", "attention"}
     assert fit_here("stripes_source:ten", "--steps", 30)["data"]["sequences"] == 10
     for said, *arguments in (

@@ -369,7 +369,7 @@ def test_a_fit_of_two_classes_predicts_and_saves_its_model(tmp_path):
     of_numbers.save(tmp_path / "out")
     assert (attsvm.load_model(tmp_path / "out" / "model.npz").predict(bags.test) == found).all()
     fixed = attsvm.fit(tokens, labels=words, train_head=False, steps=50)
-    with pytest.raises(ProblemError, match=r"^predict: expected a fit whose prompt and head are trained together"):
+    with pytest.raises(ProblemError, match=r"^predict: expected a fit that trains prompt and prediction head together"):
         fixed.predict(bags.test)
 
 
