@@ -72,7 +72,7 @@ def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
     result = done.numbers()
     check_result(result)
     assert result["theory"] is None
-    assert "no theorem describes" in make_page(done, command="attsvm fit").verdict
+    assert "no theorem covers" in make_page(done, command="attsvm fit").verdict
     done.run.save(tmp_path / "run.npz")
     loaded = attsvm.Run.load(tmp_path / "run.npz")
     assert all(np.array_equal(loaded.parameters[name], x) for name, x in done.run.parameters.items())

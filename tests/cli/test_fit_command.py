@@ -150,7 +150,7 @@ def test_theory_has_one_sentence_where_no_theorem_applies(tmp_path, fit_here):
     assert number(error) in pages["saturated"]
     assert "What theory says" in pages["saturated"]
     assert results["saturated"]["accuracy"]["test"] is None
-    for name, reason in (("soft", "not saturated"), ("trained", "no theorem describes")):
+    for name, reason in (("soft", "not saturated"), ("trained", "no theorem covers")):
         result, page = results[name], pages[name]
         assert result["direction_error"] is None
         assert result["theory"] is None
@@ -249,7 +249,7 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
     assert next(h for s, h in holds.items() if "constant learning rate" in s) is False
     assert any("cone" in statement for statement in holds)
     if result["direction_error"] is not None:
-        assert "does not apply, so it does not prove that this is the limit" in html
+        assert "does not prove that this is the limit" in html
 
 
 def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):

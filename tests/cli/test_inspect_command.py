@@ -448,7 +448,7 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
     for selected, places in zip(result["selected"]["0.1"], result["queries"], strict=True):
         assert all(token <= place for token, place in zip(selected, places, strict=True))
     status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
-    assert "as with rotary positions" in " ".join(out.split())
+    assert "for example because of rotary positions" in " ".join(out.split())
     assert "The special tokens are not known" in out
 
 

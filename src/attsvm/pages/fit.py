@@ -174,7 +174,7 @@ def theory_sentence(theory: dict[str, Any]) -> str:
         return f"All hypotheses of the theorem ({name}) hold."
     parts = [f"{failing} of its {total} hypotheses {'does' if failing == 1 else 'do'} not hold"] if failing else []
     parts += [f"{open_ones} of {total} could not be decided"] if open_ones else []
-    return f"The theorem ({name}) does not apply, so it does not prove that this is the limit: {' and '.join(parts)}."
+    return f"The theorem ({name}) does not prove that this is the limit: {' and '.join(parts)}."
 
 
 def accuracy_of(result: dict[str, Any], name: str) -> str:
