@@ -219,7 +219,7 @@ class Batched(Displayed):
         path : path
         trusted : bool
             Import the modules that the file names when they are needed, which runs their code: those of norms,
-            optimizers and losses from outside of attsvm. Without it, what is not imported already is missing in the
+            optimisers and losses from outside of attsvm. Without it, what is not imported already is missing in the
             result, and what needs it says how to load the file.
 
         Raises

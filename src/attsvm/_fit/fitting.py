@@ -97,12 +97,12 @@ def fit(
         a source that draws its data and knows which token decides the label. By default the source's number: 3 for
         "digits".
     steps : int, optional
-        Steps of normalized gradient descent, or the most that the classifier makes. By default 5,000; 100,000 with a
+        Steps of normalised gradient descent, or the most that the classifier makes. By default 5,000; 100,000 with a
         fixed head, if the tokens are at most 200,000 numbers.
     learning_rate : float, optional
         Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size
         η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
-        there are keys, are each normalized by their own norm.
+        there are keys, are each normalised by their own norm.
     scale : {"columns", "common"}, optional
         Whether each column of the tokens is divided by its own spread, so that results do not depend on units. By
         default if the spreads differ by more than a factor of 10. A problem with a head or keys keeps its tokens.
@@ -131,7 +131,7 @@ def fit(
     See Also
     --------
     attsvm.AttentionClassifier : The classifier alone, for any number of classes.
-    attsvm.train : Training alone, with any optimizer.
+    attsvm.train : Training alone, with any optimiser.
     attsvm.datasets.find_source : Data sources with options.
 
     References

@@ -40,7 +40,7 @@ Examples:
 
 
 def __getattr__(name: str) -> str:
-    # the names of tasks, presets and optimizers are read only when the help is needed, because that imports PyTorch
+    # the names of tasks, presets and optimisers are read only when the help is needed, because that imports PyTorch
     if name == "HELP":
         return _HELP.format(names=_known_names())
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""``attsvm profile``: which norm's margin an optimizer maximises."""
+"""``attsvm profile``: which norm's margin an optimiser maximises."""
 
 from functools import partial
 from textwrap import fill, indent
@@ -79,7 +79,7 @@ def profile(
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
-    """Find the norm whose margin an optimizer maximises."""
+    """Find the norm whose margin an optimiser maximises."""
     if catalogue:
         others = (out, option, learning_rate, norm, batch_size, attention, device)
         if any(given is not None for given in others) or (seeds, steps) != (SEEDS, STEPS):

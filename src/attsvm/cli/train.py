@@ -1,4 +1,4 @@
-"""``attsvm train``: train attention on a problem file, with any optimizer."""
+"""``attsvm train``: train attention on a problem file, with any optimiser."""
 
 import time
 from typing import Annotated

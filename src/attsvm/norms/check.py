@@ -83,7 +83,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     and the same in JAX as in NumPy.
 
     It is run once, without JAX, for a norm of another package when it is first solved or trained in; and with JAX when
-    an optimizer first uses its steepest directions.
+    an optimiser first uses its steepest directions.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Foreign(Rule):
-    """An optax optimizer, which gets the gradient itself: gradient·exp(scale).
+    """An optax optimiser, which gets the gradient itself: gradient·exp(scale).
 
     If its ``update`` has a parameter ``log_scale``, it gets the scaled gradient and the logarithms of the scales.
     """

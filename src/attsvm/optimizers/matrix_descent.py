@@ -43,14 +43,14 @@ def matrix_descent(
     by_logit: bool,
     **arguments: Any,
 ) -> Optimizer:
-    """An optimizer whose steps follow a direction; the public factories document its options."""
+    """An optimiser whose steps follow a direction; the public factories document its options."""
     has_momentum = is_used(momentum)
     momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     decays = is_traced(decay) or decay > 0
     rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
-    # normalized before the sum, so that no gradient outweighs the others
+    # normalised before the sum, so that no gradient outweighs the others
     if has_momentum:
         parts += [Normalize(), DecayingSum(momentum, nesterov)]
     if by_logit:

@@ -1,8 +1,8 @@
 """Optimizers as optax transformations around a rule.
 
 Training passes two extra arguments to ``update``: ``log_scale``, the logarithm of the factor exp(c) taken out of each
-parameter's gradient, and ``value``, the loss. The optimizers of this package use them, so that a normalized step is
-exact where the gradient itself underflows. Any other optax optimizer gets gradient·exp(c).
+parameter's gradient, and ``value``, the loss. The optimisers of this package use them, so that a normalised step is
+exact where the gradient itself underflows. Any other optax optimiser gets gradient·exp(c).
 """
 
 import inspect
@@ -39,7 +39,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     ----------
     name : str
     norm : Norm or None
-        The norm whose Att-SVM the optimizer is compared with; None if it is not known.
+        The norm whose Att-SVM the optimiser is compared with; None if it is not known.
     rule : Rule
         The method, hashable.
     numbers : dict of str to float
@@ -72,7 +72,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     ) -> "Optimizer":
         """Wrap a rule.
 
-        ``arguments``: None if the optimizer was not made by a factory; it is then not written to files. ``steps``:
+        ``arguments``: None if the optimiser was not made by a factory; it is then not written to files. ``steps``:
         without momentum and schedule, which the arguments and the parts of the rule say; of unknown kind by default.
         """
         numbers = dict(rule.numbers)
@@ -166,20 +166,20 @@ def chain(
     norm: Norm | None = None,
     steps: Steps | None = None,
 ) -> Optimizer:
-    """Chain transformations of the gradient and a rule, in this order, into an optimizer.
+    """Chain transformations of the gradient and a rule, in this order, into an optimiser.
 
     Parameters
     ----------
     *parts : Transformation, ..., optax.GradientTransformation
         Any number of transformations of ``attsvm.optimizers.transformations``, then one rule, such as
-        ``attsvm.optimizers.mirror.Mirror``, or an optimizer, of optax too.
+        ``attsvm.optimizers.mirror.Mirror``, or an optimiser, of optax too.
     name : str, optional
-        The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
+        The name of the optimiser; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
         passes its own name and ``arguments``, and then runs can be resumed from a file.
     arguments : dict, optional
         The arguments of that factory.
     norm : Norm, optional
-        The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
+        The norm whose Att-SVM the optimiser is compared with; that of the rule by default.
     steps : Steps, optional
         What its steps are, without momentum and schedule, which the parts say; by default of unknown kind.
 
@@ -222,13 +222,13 @@ def chain(
     if steps is None:
         of_rule = last.steps if isinstance(last, Optimizer) else rule.steps
         known = norm if norm is not None else of_rule.norm
-        # of what else changes the gradient of an optimizer of optax nothing is known
+        # of what else changes the gradient of an optimiser of optax nothing is known
         steps = Steps(norm=known) if before or "." not in of_rule.kind else replace(of_rule, norm=known)
     return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
 
 
 def multiplied(optimizer: optax.GradientTransformation, factor: float) -> Optimizer:
-    """An optimizer whose steps are multiplied by a factor; those of several factors share their compiled training."""
+    """An optimiser whose steps are multiplied by a factor; those of several factors share their compiled training."""
     return chain(Multiplied(rule_of(optimizer), factor))
 
 
@@ -251,7 +251,7 @@ def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps
 def rule_of(optimizer: object) -> Rule:
     """The rule of an optimizer: what the compiled training depends on.
 
-    Raises ProblemError if it is not an optimizer.
+    Raises ProblemError if it is not an optimiser.
     """
     if isinstance(optimizer, Rule):
         return optimizer
@@ -264,7 +264,7 @@ def rule_of(optimizer: object) -> Rule:
 
 
 def not_an_optimizer(got: object) -> ProblemError:
-    """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
+    """The error for what is no optimiser; it says what to do with a function that makes one, and with PyTorch's."""
     shown, hint = repr(got), ""
     kind = got if isinstance(got, type) else type(got)
     # by the name of the module, as PyTorch need not be installed

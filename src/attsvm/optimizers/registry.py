@@ -1,4 +1,4 @@
-"""The optimizers that are known by name, how ``optimizer=`` is read, and optimizers written to files."""
+"""The optimisers that are known by name, how ``optimizer=`` is read, and optimisers written to files."""
 
 import copyreg
 import inspect
@@ -35,7 +35,7 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
 
 
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
+    """The options of an optimizer: the parameters of its factory that are not optimisers themselves.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     Raises
     ------
     ProblemError
-        If there is no such optimizer.
+        If there is no such optimiser.
 
     See Also
     --------
@@ -67,20 +67,20 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
 def parse_optimizer(
     optimizer: str | optax.GradientTransformation | None, **options: Any
 ) -> optax.GradientTransformation:
-    """Read an optimizer.
+    """Read an optimiser.
 
     Parameters
     ----------
     optimizer : str, optax.GradientTransformation, optax.MultiSteps or None
-        A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
-        an optimizer, which is returned as it is. None is normalized gradient descent.
+        A registered name, an import path ``package.module:name`` of an optimiser or of a function that returns one, or
+        an optimiser, which is returned as it is. None is normalised gradient descent.
     **options
-        Arguments of the function. An optimizer that is given as an object takes none.
+        Arguments of the function. An optimiser that is given as an object takes none.
 
     Raises
     ------
     ProblemError
-        If there is no such optimizer, it does not have an option, or it lacks one.
+        If there is no such optimiser, it does not have an option, or it lacks one.
 
     See Also
     --------
@@ -143,7 +143,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
     if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
         return None
     written: dict[str, Any] = {}
-    # numbers are JSON already; norms, schedules and other optimizers become dictionaries with a key of their own
+    # numbers are JSON already; norms, schedules and other optimisers become dictionaries with a key of their own
     for name, value in optimizer.arguments.items():
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
@@ -153,7 +153,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
             written[name] = {part: asdict(value)}
             continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
-        # a function, or an optimizer of optax
+        # a function, or an optimiser of optax
         if callable(inner) or (inner is None and value is not None):
             return None
         written[name] = inner
@@ -161,7 +161,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
 
 
 def from_configuration(written: dict[str, Any]) -> Any:
-    """The optimizer that :func:`configuration` wrote.
+    """The optimiser that :func:`configuration` wrote.
 
     Raises ProblemError if the name is unknown or the arguments do not fit.
     """
@@ -179,7 +179,7 @@ def from_configuration(written: dict[str, Any]) -> Any:
 
 
 def optimizer_of(run: Any) -> Any:
-    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
+    """Return the optimiser of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:
@@ -192,7 +192,7 @@ def optimizer_of(run: Any) -> Any:
 def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what a file has of a run; in versions 0.2 and 1.0, limits named their steps, which become a record.
 
-    It is that of the optimizer, rebuilt from its arguments, and unknown if it cannot be.
+    It is that of the optimiser, rebuilt from its arguments, and unknown if it cannot be.
     """
     limit = meta.get("limit")
     if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
@@ -219,7 +219,7 @@ def _read(value: Any) -> Any:
 
 
 def _pickled(optimizer: Optimizer) -> tuple[Callable[[], Any], tuple[()]]:
-    """How an optimizer is pickled: by its name and arguments if they make it, as the functions of optax are local."""
+    """How an optimiser is pickled: by its name and arguments if they make it, as the functions of optax are local."""
     of = optimizer
     if of.arguments is not None and (":" in of.name or of.name in OPTIMIZERS):
         return partial(parse_optimizer, of.name, **of.arguments), ()

@@ -76,7 +76,7 @@ class Transformation(ABC):
         numbers : dict of str to Array
             All :attr:`numbers` of the chain.
         value : Array, shape (B,)
-            The loss; None where the caller of an optimizer does not pass it.
+            The loss; None where the caller of an optimiser does not pass it.
         """
 
 

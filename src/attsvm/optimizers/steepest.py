@@ -94,7 +94,7 @@ def steepest_descent(
     """Steepest descent in a norm N: θ − η D, where D maximises ⟨∇L(θ), D⟩ over N(D) ≤ 1.
 
     ℓ∞ gives sign descent, ℓ1 (greedy) coordinate descent, the spectral norm U V' of the gradient's singular vectors, ℓ2
-    normalized gradient descent. Each parameter is stepped on separately, and so are those of each attention head.
+    normalised gradient descent. Each parameter is stepped on separately, and so are those of each attention head.
 
     Parameters
     ----------

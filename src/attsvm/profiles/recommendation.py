@@ -183,7 +183,7 @@ def recommend(
     See Also
     --------
     attsvm.Recommendation : The result.
-    attsvm.margin_profile : Which norm's margin an optimizer maximises.
+    attsvm.margin_profile : Which norm's margin an optimiser maximises.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The verdict of margin ratios on an optimizer."""
+"""The verdict of margin ratios on an optimiser."""
 
 import math
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ def chosen(outcomes: list[VerdictOutcome]) -> VerdictOutcome:
 def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, str]:
     """The cause of a verdict that names no norm, in some words; and why it is what it is, and what to change.
 
-    ``without``: what is known of the optimizer without its weight decay.
+    ``without``: what is known of the optimiser without its weight decay.
     """
     given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:

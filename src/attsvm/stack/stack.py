@@ -96,14 +96,14 @@ class Stack(StackLayout):
             Train W or (K, Q) of each layer: W by default, or what the run trained that is resumed.
         rank : int, optional
             Columns of K and Q; d by default.
-        optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
-            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over the gradients of all
+        optimiser, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
+            As for :func:`attsvm.train`. By default normalised gradient descent with one norm over the gradients of all
             layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
         init : dict of arrays, or StackRun, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
             problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
-            and the state of its optimizer are continued, and with the same loss, batches and seed the steps are those
+            and the state of its optimiser are continued, and with the same loss, batches and seed the steps are those
             of a run that was not interrupted.
 
         Returns

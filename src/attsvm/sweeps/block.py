@@ -30,7 +30,7 @@ class Arguments:
     optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def of_train(self) -> dict[str, Any]:
-        """The arguments of ``train``, with the optimizer made from its options."""
+        """The arguments of ``train``, with the optimiser made from its options."""
         found = dict(self.train)
         optimizer = found.get("optimizer")
         if self.optimizer:

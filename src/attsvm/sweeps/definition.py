@@ -45,7 +45,7 @@ class Definition:
     Parameters
     ----------
     grid : mapping of str to sequence
-        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer, or of
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimiser, or of
         :func:`attsvm.solve_svm`. Where several have it, it is written ``train.rank`` or ``svm.rank``.
     measures : sequence of str, Measure or callable
         Names, ``NAME=ARGUMENTS``, import paths, measures, or functions (problem, run) -> dict of arrays with one number
@@ -222,7 +222,7 @@ class Definition:
 def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:
     """The function from the name of an argument to its group and its own name.
 
-    ``optimizers``: all optimizers of the sweep. An option has to be one of each. Options without any are those of the
+    ``optimizers``: all optimisers of the sweep. An option has to be one of each. Options without any are those of the
     default.
 
     Raises ProblemError from the function: if no group has such an argument, or several groups have and the name has no
@@ -246,7 +246,7 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
         if found:
             raise ProblemError(f"{name}: expected one of {', '.join(f'{each}.{own}' for each in found)}, got {name!r}")
         listed = "; ".join(f"{each}: {', '.join(sorted(names))}" for each, names in known.items() if names)
-        others = "" if options else "; those of an optimizer that is given by name"
+        others = "" if options else "; those of an optimiser that is given by name"
         raise ProblemError(f"grid: expected arguments of the sweep ({listed}{others}), got {name!r}")
 
     return place

@@ -63,7 +63,7 @@ def sweep(
     Parameters
     ----------
     grid : mapping of str to sequence, str, or Definition
-        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer or of
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimiser or of
         :func:`attsvm.solve_svm`; or the name of a ready sweep, as "phase-global"; or a definition.
     measures : sequence of str, Measure or callable
         Names, ``"margin_ratio=l1,nuclear"``, or functions (problem, run) -> dict of arrays with one number for each

@@ -67,7 +67,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         Trains the attention, as for :class:`attsvm.AttentionClassifier`. By default "mirror_descent" if ``p`` is given,
         otherwise "adam".
     p : float, optional
-        The option p of the optimizer, p > 1 for mirror descent.
+        The option p of the optimiser, p > 1 for mirror descent.
     learning_rate : float, optional
         By default 0.003 for Adam, 0.1 for mirror descent, and the optimizer's own for others.
     max_steps : int
@@ -399,7 +399,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         optimizer = self.optimizer or ("adam" if self.p is None else "mirror_descent")
         if ("p" in optimizer_options(optimizer)) != (self.p is not None):
             expected, got = ("a number", "none") if self.p is None else ("none", f"{self.p:g}")
-            raise ProblemError(f"p: expected {expected} for the optimizer {optimizer}, got {got}")
+            raise ProblemError(f"p: expected {expected} for the optimiser {optimizer}, got {got}")
         rate = LEARNING_RATES.get(optimizer) if self.learning_rate is None else self.learning_rate
         given = {"p": self.p, "learning_rate": rate}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

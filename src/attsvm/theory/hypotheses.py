@@ -232,7 +232,7 @@ def mirror_descent(run: Run) -> Theorem:
 def gradient_flow() -> Theorem:
     """Keys and queries: a theorem for gradient flow."""
     return Theorem(
-        f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularization path",
+        f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularisation path",
         (
             # discrete steps never are, so that this theorem proves no run, and is only named
             Hypothesis("gradient_flow", "the steps are those of gradient flow, in continuous time", False),

@@ -104,7 +104,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
         A run, or weights. Their scale matters: the softmax must be saturated.
     norm : str, float or Norm, optional
         The norm of the Att-SVM. By default that of the run, as in :func:`attsvm.predict_direction`; the Frobenius norm
-        for others. Required for a run whose optimizer has no norm.
+        for others. Required for a run whose optimiser has no norm.
 
     Returns
     -------

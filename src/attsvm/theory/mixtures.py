@@ -66,7 +66,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: regularization paths
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: regularisation paths
     with nonlinear heads.
 
     Examples

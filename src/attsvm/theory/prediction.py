@@ -171,7 +171,7 @@ class Prediction(Batched):
 def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | None = None) -> Prediction:
     """Predict the limit of a run: the Att-SVM of the tokens it selects, or a minimiser where the weights stay finite.
 
-    The norm is that of ``run.limit``, which the optimizer provides:
+    The norm is that of ``run.limit``, which the optimiser provides:
 
     ==================  ============================  ====================================================
     trained             by                            direction
@@ -210,7 +210,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
 
     - *proved* only if every hypothesis of a theorem holds. Theorems are known for gradient descent on W and p with a
-      small constant learning rate or with normalized steps, once the weights are in a cone that these do not leave, and
+      small constant learning rate or with normalised steps, once the weights are in a cone that these do not leave, and
       for the token loss on graphs without cycles. Most default runs reach such a cone. For mirror descent the paper
       states no numbers for its hypotheses, so they are not checked. For a penalty, gradient descent converges to the
       only minimiser if the penalty outweighs the curvature of the loss.
@@ -265,7 +265,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         The problem of the run.
     run : Run
     norm : str, float or Norm, optional
-        By default the norm of the limit. Required if that is not known, as for most optimizers of optax; that of those
+        By default the norm of the limit. Required if that is not known, as for most optimisers of optax; that of those
         with default options and without decay for which a norm was measured is known. If parameters are fixed, it is
         a norm of the trained one.
 
@@ -290,8 +290,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularization paths of p and of (v, p). Tarzanagh,
-    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear prediction
+    Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularisation paths of p and of (v, p). Tarzanagh,
+    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularisation path of (K, Q), nonlinear prediction
     heads.
     Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v. Li, Huang, Ildiz, Rawat and Oymak (2024):
     next tokens. Sheen, Chen, Wang and Zhou (2024): gradient flow on (K, Q).
@@ -363,7 +363,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         # the last row, the decreasing loss, is among `more` where it is needed
         rows = [*rows[:-1], *more]
     elif part.trains_head and problem.num_heads is None:
-        # (v, W) or (v, p): queries are relaxed as on the joint regularization path of the papers
+        # (v, W) or (v, p): queries are relaxed as on the joint regularisation path of the papers
         solution, head, relaxed, more = joint_direction(problem, run, part, used)
         rows, model = [*rows, *more], "trained head"
     else:

@@ -50,7 +50,7 @@ def margin_ratio(
     See Also
     --------
     attsvm.margin, attsvm.direction_error
-    attsvm.margin_profile : The ratios of an optimizer in several norms.
+    attsvm.margin_profile : The ratios of an optimiser in several norms.
 
     Examples
     --------

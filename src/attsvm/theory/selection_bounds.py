@@ -122,8 +122,8 @@ def earliest_selection(
     Raises
     ------
     ProblemError
-        If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps,
-        normalization by a running average), or no norm of products is known for factors.
+        If an argument does not fit, the steps of the optimiser have no known length (Adam, relative or decayed steps,
+        normalisation by a running average), or no norm of products is known for factors.
 
     See Also
     --------
@@ -167,7 +167,7 @@ def _steps(
     """
     if norm is not None:
         if optimizer is not None:
-            raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
+            raise ProblemError(f"norm: expected None with an optimiser, got {norm!r}")
         if learning_rate is None:
             raise ProblemError("learning_rate: expected a number or a function of the step, because norm is given")
         rate = normalized_gradient_descent(learning_rate).rule.rate  # checked

@@ -72,7 +72,7 @@ def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
 
 
 def _with_measured_norm(limit: Limit, run: Run) -> Limit:
-    """The limit with the norm that was measured for one head, if it is that of an optimizer of optax."""
+    """The limit with the norm that was measured for one head, if it is that of an optimiser of optax."""
     own_axes = run.weights.ndim - len(run.batch_shape)
     if limit.norm is not None or "." not in limit.steps.kind or own_axes > (1 if "prompt" in run.attention else 2):
         return limit
@@ -238,7 +238,7 @@ def _measured(
 
 
 def _measured_otherwise(known: Limit, model: TrainedModel) -> str:
-    """Say that steps of an optimizer of optax on the gradient itself were measured on the normalized one only."""
+    """Say that steps of an optimiser of optax on the gradient itself were measured on the normalised one only."""
     steps = replace(known.steps.family, normalised="step")
     rows = [row for row in table() if row.steps == steps and row.attention == model.attention and not row.batch]
     if "." not in steps.kind or known.steps.normalised == "step" or not rows:

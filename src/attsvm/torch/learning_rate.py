@@ -1,7 +1,7 @@
-"""Learning rates of the optimizers here from good learning rates of SGD or Adam.
+"""Learning rates of the optimisers here from good learning rates of SGD or Adam.
 
 Mirror descent moves a weight by about lr·|w|^(2−p)/(p−1)·g, the slope of the link times the step of z; the other
-optimizers move it by lr·D(g). SGD moves it by lr·g, Adam by about lr. The rate is that at which the typical movements
+optimisers move it by lr·D(g). SGD moves it by lr·g, Adam by about lr. The rate is that at which the typical movements
 are equal. Use it as the start of a search.
 """
 
@@ -28,7 +28,7 @@ def lr_from_sgd(
     optimizer: type[MirrorOptimizer] = MirrorDescent,
     **options: Any,
 ) -> float:
-    """The lr at which the first step of an optimizer is about as long as that of SGD.
+    """The lr at which the first step of an optimiser is about as long as that of SGD.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def lr_from_sgd(
         Or :class:`attsvm.torch.SignDescent`, :class:`attsvm.torch.SpectralDescent`, :class:`attsvm.torch.RowDescent`,
         :class:`attsvm.torch.ColumnDescent`.
     **options
-        Options of the optimizer that change the length of its steps, such as ``normalize``, ``momentum`` or ``heads``.
+        Options of the optimiser that change the length of its steps, such as ``normalize``, ``momentum`` or ``heads``.
         With momentum m a gradient moves the weights 1/(1 − m) times as far in all; with normalised steps √((1 + m)/(1 −
         m)) times, if gradients are mostly noise.
 
@@ -91,10 +91,10 @@ def lr_from_adam(
     optimizer: type[MirrorOptimizer] = MirrorDescent,
     **options: Any,
 ) -> float:
-    """The lr at which the first step of an optimizer is about as long as that of Adam.
+    """The lr at which the first step of an optimiser is about as long as that of Adam.
 
     Parameters, result and errors are those of :func:`lr_from_sgd`, with the learning rate of Adam. ``momentum`` is that
-    of the optimizer here.
+    of the optimiser here.
 
     See Also
     --------

@@ -61,7 +61,7 @@ class MirrorDescent(MirrorOptimizer):
         zero hardly move: at p = 1.1, w = 0.02 needs \|z\| = 0.68. With δ of about the size of the weights of a layer
         they move at once, and more weights stay small. ψ is then the Moreau envelope of (1/p)‖·‖_p^p.
     maximize : bool, default False
-        Maximize instead of minimize.
+        Maximise instead of minimise.
     adamw : bool, default False
         For parameter groups: True updates the group by AdamW, with the ``lr``, ``weight_decay``, ``betas`` and ``eps``
         of the group, as `torch.optim.AdamW` does. :func:`attsvm.torch.param_groups_of` makes such groups.

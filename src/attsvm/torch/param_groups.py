@@ -1,4 +1,4 @@
-"""Parameter groups of a whole transformer: an optimizer of this package for its matrices, AdamW for the rest."""
+"""Parameter groups of a whole transformer: an optimiser of this package for its matrices, AdamW for the rest."""
 
 import math
 from collections.abc import Iterable
@@ -76,7 +76,7 @@ def param_groups_of(
     heads: Heads = None,
     **options: Any,
 ) -> ParamGroups:
-    """Parameter groups of a transformer: its matrices for an optimizer of this package, AdamW for the rest.
+    """Parameter groups of a transformer: its matrices for an optimiser of this package, AdamW for the rest.
 
     Print the result to see what was decided, and why. It is a list of parameter groups, which may be changed.
 
@@ -89,14 +89,14 @@ def param_groups_of(
         routers, layers outside of the blocks, gains and biases are for AdamW. So is what is not recognised. Frozen
         parameters are left out.
     optimizer : type, default SpectralDescent
-        The optimizer that the groups are for.
+        The optimiser that the groups are for.
     lr : float, optional
         A learning rate of AdamW. Needed by :class:`attsvm.torch.MirrorDescent` and :class:`attsvm.torch.SignDescent`,
         whose rates differ: they are computed from it, the weights as they are now, and the momentum, to two digits.
-        For the others the ``lr`` of the optimizer is that of AdamW, for all groups. With another ``scale`` than
+        For the others the ``lr`` of the optimiser is that of AdamW, for all groups. With another ``scale`` than
         "match_rms" steps have another length, and the rate given here is that of the groups for AdamW only.
     where : {"matrices", "attention"}, default "matrices"
-        "attention" leaves only queries, keys and values to the optimizer.
+        "attention" leaves only queries, keys and values to the optimiser.
     heads : int or (int, int), optional
         Number of heads of the attention layers, or (H, g) with g heads of keys and values, where the modules do not
         say it. Each head is a matrix of its own.

@@ -167,7 +167,7 @@ def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
 
 
 def _weight_decay_of(optimizer: Any, limit: Limit) -> float | None:
-    """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
+    """λ of decoupled weight decay; None for an optimiser of which nothing is known."""
     decay: float | None = dict(getattr(optimizer, "numbers", {})).get("weight_decay")
     return 0.0 if decay is None and limit.steps.kind != "unknown" else decay
 

@@ -268,7 +268,7 @@ class Objective:
         return None if len(of_attention) == len(self.shapes(problem)) else self.attention.reduced(problem, of_attention)
 
     def default_optimizer(self, reduced: ReducedProblem | None) -> Optimizer:
-        """The optimizer of a training that is given none."""
+        """The optimiser of a training that is given none."""
         return (self.attention if reduced is None else reduced.attention).default_optimizer()
 
     def limit(self, steps: Steps, problem: Problem, reduced: ReducedProblem | None) -> Limit:

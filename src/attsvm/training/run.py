@@ -38,7 +38,7 @@ class Run(Result):
         of k trained parameters of the attention are these times exp(log_scale/k). Biases are a block of "W"; beside "K"
         and "Q" they are "b", times exp(log_scale/2).
     log_scale : float, or ndarray, shape (*batch_shape,)
-        0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). Under normalized steps
+        0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). Under normalised steps
         relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
         kept here. Thus their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
@@ -61,20 +61,20 @@ class Run(Result):
         The first recorded step at which a logit exceeded 1e8. From there the rounding of the logits makes the run a
         subgradient method on the margins. None if no logit did; -1 in a batch.
     attention, head, optimizer : str
-        Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimizer.
+        Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimiser.
     norm : Norm or None
-        The norm of the optimizer; None if it is not known.
+        The norm of the optimiser; None if it is not known.
     limit : Limit
-        The Att-SVM that the optimizer is expected to converge to under this attention, and ``limit.steps``, what is
+        The Att-SVM that the optimiser is expected to converge to under this attention, and ``limit.steps``, what is
         known of the steps. If parameters are fixed, its norm is that of the others.
     seed : int
         The seed of the initial weights and of the mini-batches.
     optimizer_state : dict of str to ndarray
         The leaves of the optimizer's state, numbered, from which training resumes.
     optimizer_config : dict or None
-        What rebuilds the optimizer; None if it cannot be written to a file.
+        What rebuilds the optimiser; None if it cannot be written to a file.
     live_optimizer : optax.GradientTransformation or None
-        The optimizer itself. It is not saved.
+        The optimiser itself. It is not saved.
     live_loss : OutputLoss or None
         The loss itself. It is not saved.
     fixed : tuple of str
@@ -91,7 +91,7 @@ class Run(Result):
     map : str
         From logits to attention, as given to :func:`attsvm.train`.
     weight_decay : float or None
-        Of decoupled weight decay; None if it is not known, as for an optimizer of optax.
+        Of decoupled weight decay; None if it is not known, as for an optimiser of optax.
     start : str
         Where the initial parameters came from: "zeros", "random" (drawn with ``seed``) or "given".
     dtype : str

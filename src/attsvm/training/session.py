@@ -105,7 +105,7 @@ class Session:
         steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch_shape).reshape(-1)
         for i, part in enumerate(self.slices):
             state = self.states[i]._replace(steps=jax.device_put(steps[part]))
-            # another optimizer starts with a new state
+            # another optimiser starts with a new state
             if [x.shape[1:] for x in kept] == [leaf.shape[:-1] for leaf in leaves]:
                 moved = [trials_last(x[part], leaf.dtype) for x, leaf in zip(kept, leaves, strict=True)]
                 state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))

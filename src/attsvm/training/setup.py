@@ -102,7 +102,7 @@ class Setup:
     def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
         if learning_rate is not None:
             if given is None and self.resumed is not None:
-                raise ProblemError("learning_rate: expected an optimizer with it, because a run is resumed")
+                raise ProblemError("learning_rate: expected an optimiser with it, because a run is resumed")
             return parse_optimizer(given, learning_rate=learning_rate)
         if given is None:
             given = objective.default_optimizer(self.reduced) if self.resumed is None else optimizer_of(self.resumed)
@@ -214,7 +214,7 @@ def margin_plateau(
 ) -> MarginPlateau | None:
     """Make the finder of trials whose margin no longer grows; None if the margins are not watched.
 
-    Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
+    Margins are measured in the norm of the optimiser, or, if it is Euclidean on factors, in the nuclear norm. The norms
     that other steps on factors induce take too long to compute at every check.
 
     Raises ProblemError if no query of a problem has a token to drop, or the attention is not trained.

@@ -1,4 +1,4 @@
-"""The main function of training, which returns a run for a problem and an optimizer."""
+"""The main function of training, which returns a run for a problem and an optimiser."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def train(
     """Train an attention layer, by default with a softmax, until the direction of its weights converges.
 
     Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient keeps its relative
-    accuracy however saturated the softmax is, and normalized steps continue where the gradient itself underflows.
+    accuracy however saturated the softmax is, and normalised steps continue where the gradient itself underflows.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def train(
         ``key_groups``, else a prompt.
     optimizer : optax.GradientTransformation or str, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
-        optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
+        optimiser of optax. By default normalised gradient descent with learning rate 0.1; for factored attention with
         one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q), and likewise for
         (g, W).
     learning_rate : float or callable, optional
-        That of the optimizer with this name, or of normalized gradient descent if ``optimizer`` is not given: a number,
+        That of the optimiser with this name, or of normalised gradient descent if ``optimizer`` is not given: a number,
         or a function of the step. By default the optimizer's own.
     steps : int
         Updates to make, in addition to those of a run that is resumed.
@@ -99,7 +99,7 @@ def train(
         ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
     init : array, (K, Q), dict of parameters, or Run, optional
         The initial parameters; leading axes in front of the problem's batch are trials. A Run is resumed: its history
-        and the state of its optimizer are continued. By default W and p start at zero, and parameters that are
+        and the state of its optimiser are continued. By default W and p start at zero, and parameters that are
         multiplied with each other (K and Q, W of a gain, W and p in "key_prompt") with entries N(0, 1/d) drawn with
         ``seed``. A gain starts at 1.
     seed : int
