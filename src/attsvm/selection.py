@@ -113,7 +113,7 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
 
 
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
-    """The token of highest score of each query, int ndarray (*batch, n[, Q]).
+    """The token with the highest score for each query, int ndarray (*batch, n[, Q]).
 
     Of tokens with equal keys it is the first one. Other ties give the lowest index, with a warning, as for a head of
     zeros: the theorems assume one optimal token. Padded queries give -1.

@@ -22,7 +22,7 @@ from attsvm.training import Run
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit(PageResult):
-    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
+    """A trained attention classifier; with a fixed prediction head, also how close its weights came to an Att-SVM.
 
     An evaluation has ``accuracy``, ``correct`` (of each unmasked query), ``margins`` (label times output), ``largest``
     (the largest softmax probability of each query) and ``attention`` (n, Q, T).
@@ -165,7 +165,7 @@ class Fit(PageResult):
 
     @property
     def reports(self) -> dict[str, ClassificationReport]:
-        """Confusion matrix, precision, recall and AUROC of each part, beside the share of the largest class."""
+        """Confusion matrix, precision, recall and AUROC of each part, and the share of the largest class."""
         usual = np.where(counted_labels(self.train).mean() > 0, 1.0, -1.0)
         names = np.array([-1, 1] if self.classes is None else self.classes[::-1])
         found = {}

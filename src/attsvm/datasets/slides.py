@@ -76,7 +76,7 @@ class Slides:
 
 
 def read_slides(folder: str | Path, table: Any = None, *, slide: str = "slide_id", target: str = "label") -> Slides:
-    """Read a folder with one file of features for each slide, as CLAM and TRIDENT write them.
+    """Read a folder with one file of features per slide, as written by CLAM and TRIDENT.
 
     A file is HDF5 with the dataset ``features``, of shape (T, d) or (1, T, d), and ``coords``; or ``.pt``, a tensor of
     one of these shapes. It is named like its slide and is in the folder, or in ``h5_files`` or ``pt_files`` below it.

@@ -75,7 +75,7 @@ class Drawing(NamedTuple):
 
 
 class Source(ABC):
-    """A place that ``attsvm fit`` reads a labelled problem from.
+    """A source from which ``attsvm fit`` reads a labelled problem.
 
     A subclass sets ``name`` and ``summary``, and provides :meth:`load`. If it has options, it is a frozen dataclass
     whose fields are declared by :func:`option`. A subclass that reads files sets ``suffixes`` and has a field ``path``.
@@ -143,7 +143,7 @@ class Source(ABC):
         return Drawing(problem)
 
     def title(self) -> str:
-        """What the page is about: the beginning of its title."""
+        """The beginning of the title of the page."""
         return self.name
 
     def label_names(self) -> tuple[Any, Any] | None:
@@ -162,7 +162,7 @@ class Source(ABC):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Make the source from options as they are written on the command line.
+        """Make the source from options in the form of the command line.
 
         Parameters
         ----------

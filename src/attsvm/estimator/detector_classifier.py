@@ -113,7 +113,7 @@ class DetectorClassifier(SequenceClassifier):
         slack: float | None = None,
         max_sequences: int = SAMPLE,
     ) -> MarginReport:
-        """The Att-SVM of the tokens that a detector selects, and how close the detector is to it.
+        """The Att-SVM of the tokens that a detector selects, and how close the detector is to that Att-SVM.
 
         Parameters
         ----------

@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """The members of a fit beside its network. The output is their weighted sum plus that of the network, scaled.
+    """The members of a fit besides its network. The output is their weighted sum plus the scaled output of the network.
 
     Attributes
     ----------

@@ -134,7 +134,7 @@ class Saveable:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a fitted estimator that its ``save`` wrote.
+    """Read a fitted estimator from a file that its ``save`` method wrote.
 
     Loading runs no code of the file: it holds arrays and JSON, and names no classes but those of a fixed list. A
     ``token_net`` is read by skops, which refuses what is not of scikit-learn, NumPy or SciPy.

@@ -112,7 +112,7 @@ def predict_bags(estimator: "SequenceClassifier", bags: BagFile) -> Predictions:
 @overload
 def predict_bags(estimator: "AttentionRegressor", bags: BagFile) -> RegressionPredictions: ...
 def predict_bags(estimator: Any, bags: BagFile) -> Predictions | RegressionPredictions:
-    """Predict the classes or numbers of the bags of a file, and say which tokens decide.
+    """Predict the classes or numbers of the bags in a file, and say which tokens decide.
 
     Parameters
     ----------

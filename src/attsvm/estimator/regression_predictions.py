@@ -84,7 +84,7 @@ class RegressionPredictions(BagTokens):
 
     @property
     def named_quantity(self) -> str:
-        """What the values are, with the number of the quantile."""
+        """What the values are; for a quantile, which one."""
         return self.quantity if self.quantile is None else f"{self.quantity} {self.quantile:g}"
 
     def __repr__(self) -> str:

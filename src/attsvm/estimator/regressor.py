@@ -45,7 +45,7 @@ class LearnedUnit(RegressorMixin):
 @suggests
 @dataclass(eq=False, repr=False)
 class AttentionRegressor(LearnedUnit, PromptEstimator):
-    """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for numbers and times of events of bags.
+    """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for targets of bags: numbers or event times.
 
     A sequence is a matrix (T_i, d), one row per token; the order of its tokens does not matter. One prompt p weights
     the tokens, and the head V predicts from the weighted mean.
@@ -263,7 +263,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         return found
 
     def report(self, X: Any, y: Any = None) -> RegressionReport | SurvivalReport:
-        """How well targets are predicted: errors beside those of a constant, or the concordance for "cox".
+        """How well targets are predicted: errors compared with those of a constant, or for "cox" the concordance.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         return found
 
     def instance_scores(self, X: Any) -> Any:
-        """The output for each token by itself, f of a sequence that has this token only.
+        """The output for each token by itself: f of a sequence with only this token.
 
         Returns
         -------

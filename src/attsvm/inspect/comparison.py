@@ -82,7 +82,7 @@ class Comparison:
 
 
 def compare(first: Inspection, second: Inspection) -> Comparison:
-    """Which heads changed their selection between two models or checkpoints, by how much, and where the margin moved.
+    """Which attention heads select different tokens in two models or checkpoints, and where the margin moved.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ NOT_COUNTED = -100
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effects:
-    """What heads select, what they write, and what removing them costs.
+    """What attention heads select, what they write, and what removing them costs.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

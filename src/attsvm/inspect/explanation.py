@@ -79,7 +79,7 @@ class ErrorTerms(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
+    """The decisions of attention heads of one layer, by the origin of their queries and keys in the residual stream.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -208,7 +208,7 @@ class Explanation:
         return MarginTerms(*(float(share) for share in sums))
 
     def error_terms(self) -> ErrorTerms | None:
-        """What the error of a sparse autoencoder has of the decisions; None without its features."""
+        """The part of the error of a sparse autoencoder in the decisions; None without its features."""
         if ERROR not in self.groups:
             return None
         at = self.splits[0].origins.index(ERROR)
@@ -236,7 +236,7 @@ class Explanation:
         return [OriginPair(names[a], names[b], float(shares[a, b])) for a, b in places]
 
     def offsets(self, most: int = 3) -> list[OffsetShare]:
-        """The distances at which the heads select most tokens, and whether positions or content decide there.
+        """The distances at which the heads select most tokens, and whether positions or content decide at these.
 
         Parameters
         ----------

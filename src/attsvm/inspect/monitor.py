@@ -144,7 +144,7 @@ class AttentionMonitor:
         return self._seconds + self._passes.seconds
 
     def step(self, measures: Mapping[str, Any] | None = None) -> None:
-        """Count a step of the optimiser, and finish the record of this step if there is one.
+        """Count a step of the optimiser, and finish the record for this step if there is one.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class AttentionMonitor:
         return type("MonitorCallback", (Callback,), ends)()
 
     def close(self) -> None:
-        """Leave the model as it was."""
+        """Remove all hooks from the model."""
         self._passes.close()
 
     def __enter__(self) -> "AttentionMonitor":

@@ -29,7 +29,7 @@ MOST_TOKENS = 2_000_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenGraph:
-    """Which tokens of a context must get more attention than which others, for each last token of the context.
+    """Which tokens of a context must get more attention than others, for each last token of the context.
 
     A context whose next token is y requires the query of its last token to attend to y rather than to the other tokens
     of the context: edges from y to each of them. If edges contradict each other, their tokens are in one strongly

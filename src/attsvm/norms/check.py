@@ -25,7 +25,7 @@ BY_DIFFERENCES = 1e-4
 
 @dataclass(frozen=True)
 class NormCheck:
-    """What :func:`check` tested, all of which a norm fulfils.
+    """The properties that :func:`check` tested and the norm fulfils.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class _Case(NamedTuple):
 
 
 def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True) -> NormCheck:
-    """Test on random matrices whether a norm and what it provides agree.
+    """Test on random matrices whether the methods of a norm agree.
 
     Value: homogeneity, triangle inequality, positive except at 0, the same for several matrices at once, and the
     invariances and the Frobenius factor that it states. Dual: |⟨A, B⟩| ≤ N(A) N*(B), with equality at gradients of

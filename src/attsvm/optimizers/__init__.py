@@ -1,4 +1,4 @@
-"""Optimizers as optax gradient transformations that use the scale taken out of the gradient.
+"""Optimisers as optax gradient transformations that use the scale taken out of the gradient.
 
 =============================== =========================================================== ==========================
 optimiser                       step                                                        Att-SVM norm

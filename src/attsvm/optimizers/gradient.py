@@ -102,7 +102,7 @@ def normalized_gradient_descent(
     relative: bool = False,
     average: float = 0.0,
 ) -> Optimizer:
-    """Normalized gradient descent: θ − η ∇L(θ)/‖∇L(θ)‖.
+    """Normalised gradient descent: θ − η ∇L(θ)/‖∇L(θ)‖.
 
     Exact however small the gradient is: steps continue where the loss is below 1e-300.
 

@@ -46,7 +46,7 @@ _OF_SQUARES: Mapping[str, Norm] = {"factored": Nuclear(), "key_prompt": Lp(2.0),
 
 @dataclass(frozen=True)
 class Limit:
-    """The Att-SVM whose direction the weights of an optimiser are expected to take.
+    """The Att-SVM to whose direction the weights are expected to converge under an optimiser.
 
     How well that is known is in the table of standings of :mod:`attsvm.theory`, by the steps.
 

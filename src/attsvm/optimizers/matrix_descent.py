@@ -78,7 +78,7 @@ def spectral_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Spectral steps on matrices: θ − η U V' of the gradient U Σ V', with a choice of what is one matrix.
+    """Spectral steps on matrices: θ − η U V' for the gradient U Σ V', with a choice of what counts as one matrix.
 
     With momentum this is Muon. On keys and queries K and Q of one head or several, short steps maximise the
     margin in the norm that max(‖K‖, ‖Q‖) induces on W = KQ', for one head the spectral norm.
@@ -143,7 +143,7 @@ def row_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Steps of length η of each row: θ − η D, where D is the gradient with each row divided by its length.
+    """Steps of length η for each row: θ − η D, where D is the gradient with each row divided by its length.
 
     On keys and queries K (d, m) and Q, short steps maximise the margin in the γ2 norm of W = KQ'.
 
@@ -182,7 +182,7 @@ def column_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Steps of length η of each column: θ − η D, where D is the gradient with each column divided by its length.
+    """Steps of length η for each column: θ − η D, where D is the gradient with each column divided by its length.
 
     On keys and queries K (d, m) and Q, short steps maximise the margin in the nuclear norm of W = KQ'.
 

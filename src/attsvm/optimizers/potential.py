@@ -20,7 +20,7 @@ INVERSE_ERROR = 1e-6
 
 
 class Potential(ABC):
-    """A strictly convex function ψ, given by its gradient and the inverse of that.
+    """A strictly convex function ψ, given by its gradient and the inverse of its gradient.
 
     Both take one parameter, a matrix or a vector, in JAX. Equal potentials share their compiled training: define a
     potential as a frozen dataclass.
@@ -65,7 +65,7 @@ class Potential(ABC):
 
     @property
     def norm(self) -> Norm | None:
-        """The norm of which ψ is a power, whose Att-SVM the weights are compared with; None if it is of no norm."""
+        """The norm of which ψ is a power; the weights are compared with its Att-SVM. None if there is no such norm."""
         return None
 
 

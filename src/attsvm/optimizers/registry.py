@@ -35,7 +35,7 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
 
 
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of an optimizer: the parameters of its factory that are not optimisers themselves.
+    """The options of an optimiser: the parameters of its factory that are not optimisers themselves.
 
     Parameters
     ----------

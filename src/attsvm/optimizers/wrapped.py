@@ -17,7 +17,7 @@ from attsvm.optimizers.unit_steps import Schedule
 
 
 def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nesterov: bool = False) -> Optimizer:
-    """Momentum for any optimizer: it receives m⁺ = β m + ∇L in place of the gradient.
+    """Momentum for any optimiser: it receives m⁺ = β m + ∇L instead of the gradient.
 
     ``momentum(gradient_descent(η))`` is the heavy ball method. ``momentum(normalized_gradient_descent(η))`` steps along
     the decaying sum of the gradients; the sum is kept with its scale taken out, so it does not underflow.

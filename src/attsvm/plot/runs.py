@@ -51,7 +51,7 @@ def compare(
     band: str = "range",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one quantity of several runs against the steps. A note names runs without this quantity, and says why.
+    """Draw one quantity of several runs against the steps. A note lists runs without this quantity, and says why.
 
     Parameters
     ----------

@@ -70,43 +70,44 @@ def check_labelled(problem: "Problem", name: str = "problem") -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Problem(Displayed):
-    """n sequences of T tokens, and the arrays that attention over them needs.
+    """n sequences of T tokens, and the other arrays that attention over them needs.
 
-    Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The batch axes are the
-    first ``tokens.ndim - 3``. Every other array has exactly these axes, or none of them; then all problems share it. If
-    a shape allows both, the array is taken to have the batch axes.
+    Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The first ``tokens.ndim
+    - 3`` axes are batch axes. Every other array has exactly these axes, or none of them, and is then shared by all
+    problems. If a shape allows both readings, the array is taken to have the batch axes.
 
     Parameters
     ----------
     tokens : array, shape (*batch, n, T, d)
-        Pad ragged sequences and set ``mask``, or use :meth:`from_sequences`.
+        If lengths differ, pad the sequences and set ``mask``, or use :meth:`from_sequences`.
     labels : array, shape (*batch, n) or (*batch, n, Q), optional
         ±1, or 0 and 1, where 0 counts as -1; with a ``head`` of shape (C, d), class numbers 0..C-1.
     queries : array, shape (*batch, n, d_q) or (*batch, n, Q, d_q), optional
-        One query per sequence, or Q queries that share its tokens. None is a problem for prompt attention.
+        One query per sequence, or Q queries that share its tokens. None means prompt attention.
     head : array, shape (*batch, d) or (*batch, C, d), optional
-        The linear head v. With ``num_heads``, one for each attention head: shape (*batch, H, d) or (*batch, H, C, d).
+        The linear prediction head v. With ``num_heads``, one for each attention head: shape (*batch, H, d) or (*batch,
+        H, C, d).
     keys : array, shape (*batch, n, T, d_k), optional
-        Replace the tokens in the logits and constraints, but not in the pooled output and the scores.
+        Keys replace the tokens in the logits and constraints, but not in the pooled output and the scores.
     mask : bool array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        True for tokens that may be attended to. Other tokens are never selected and give no constraint and no score.
+        True for tokens that may be attended to. All others are never selected, and have no constraint and no score.
     query_mask : bool array, shape (*batch, n, Q), optional
         False for padded queries, which have no constraint, loss, score or selection.
     num_heads : int, optional
-        H, for a model with H attention heads that read the same tokens, f = Σ_h v_h' X' softmax(X W_h z). It adds an
-        axis of heads behind the batch axes. A ``head`` without it is refused, because heads with the same v do not
-        learn to differ. None is a single head, without such an axis.
+        The number H of attention heads in a model f = Σ_h v_h' X' softmax(X W_h z), all with the same tokens. An axis
+        of attention heads is added after the batch axes. A prediction ``head`` without this axis is refused, because
+        attention heads with the same v would stay equal. None means a single attention head, without such an axis.
     key_groups : int, optional
-        g, a divisor of H: the keys K of W_h = K Q_h' are shared by the H/g consecutive heads of a group, as in grouped
-        and, for g = 1, in multi-query attention. Training then has parameters K (*batch, g, d_k, m) and Q (*batch, H,
-        d_q, m). None is one K for each head, and so is g = H.
+        The number g of groups, a divisor of H. The H/g consecutive attention heads of a group share the keys K of W_h =
+        K Q_h', as in grouped-query and, for g = 1, multi-query attention. Training then has parameters K (*batch, g,
+        d_k, m) and Q (*batch, H, d_q, m). With None, as with g = H, each attention head has its own K.
     bias_index : int array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        For logits k'Wz + b_j, the number j of the trained bias of each token, from 0; -1 for none. Weights are then
-        block diagonal, of shape (d_k + m, d_q + 1), with W above on the left and b (m,) below in the last column, so
-        that W and b have one norm. :meth:`with_position_bias` and :meth:`with_sink` make it.
+        For logits k'Wz + b_j: the number j ≥ 0 of the trained bias of each token, or -1 for none. The weights are then
+        block diagonal, of shape (d_k + m, d_q + 1), with W at the top left and b (m,) at the bottom of the last column,
+        so that W and b have one norm. :meth:`with_position_bias` and :meth:`with_sink` make this array.
     offsets : array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        Fixed numbers that are added to the logits, as those of ALiBi. They move no direction, so that constraints and
-        margins are without them.
+        Fixed numbers that are added to the logits, as in ALiBi. They do not change the direction, so constraints and
+        margins ignore them.
 
     Raises
     ------
@@ -242,7 +243,7 @@ class Problem(Displayed):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: one entry for each problem, the last one for each attention head if there are several."""
+        """The leading axes: one entry for each problem; with several attention heads, the last axis counts them."""
         return self.tokens.shape[:-3]
 
     @property
@@ -252,7 +253,7 @@ class Problem(Displayed):
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """The batch axes without that of the heads: one entry for each model that is trained."""
+        """The batch axes without the axis of the attention heads: one entry for each model that is trained."""
         return self.batch_shape[: len(self.batch_shape) - len(self.heads_shape)]
 
     @property
@@ -287,7 +288,7 @@ class Problem(Displayed):
 
     @property
     def other_terms(self) -> str:
-        """The names of what the logits are made of besides k'Wz, in words; empty if there is nothing else."""
+        """The terms of the logits besides k'Wz, in words; empty if there are none."""
         found = {"biases": self.bias_index, "offsets": self.offsets}
         return " and ".join(name for name, array in found.items() if array is not None)
 
@@ -500,7 +501,7 @@ class Problem(Displayed):
         return cls(k, queries=q, mask=mask)
 
     def with_head(self, head: Any) -> "Problem":
-        """The problem with another linear head, for example one that is fitted to the labels.
+        """The problem with another linear prediction head, for example one fitted to the labels.
 
         Parameters
         ----------
@@ -538,7 +539,7 @@ class Problem(Displayed):
         return Problem(**{**self.arrays(), "head": head})
 
     def with_rotations(self, frequencies: Any, positions: Any = None, query_positions: Any = None) -> "Problem":
-        """The problem of attention with rotary position embeddings (RoPE), whose weights are those of all frequencies.
+        """The problem of attention with rotary position embeddings (RoPE), with the weights of all frequencies.
 
         RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits
         are Σ_j Re(e^{iθ_jΔ} x' M_j z), where Δ is the position of the query less that of the token, and M_j = A_j +

@@ -32,7 +32,7 @@ BEST_KNOWN = (
 
 @dataclass(frozen=True)
 class Entry:
-    """Measurement of one optimiser in one setting.
+    """The measurement of one optimiser in one setting.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -100,7 +100,7 @@ class Entry:
 
     @property
     def interval(self) -> str:
-        """The largest ratio, its interval and its norm in words; empty if it was not run."""
+        """The largest ratio, with its interval and norm, in words; empty if it was not run."""
         if self.ratio is None or self.low is None or self.high is None:
             return ""
         return f"{written(self.ratio)} ({written(self.low)} to {written(self.high)}) {self.norm}"
@@ -116,7 +116,7 @@ class Entry:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it was run and names no norm, and it is not known either that there is none."""
+        """Whether it was run and neither names a norm nor shows that there is none."""
         return self.ratio is not None and not self.is_named and self.cause not in (NONE_OF_THESE, *NO_LIMIT)
 
 
@@ -153,7 +153,7 @@ class Catalogue:
     entries: tuple[Entry, ...]
 
     def of(self, optimizer: str) -> list[Entry]:
-        """The entries of an optimiser, by its import path or the end of it, in upper or lower case.
+        """The entries for an optimiser, given by its import path or the end of it, in upper or lower case.
 
         Raises ProblemError if it is no text.
         """

@@ -50,7 +50,7 @@ def margin_profile(
     callback: Callback | None = None,
     progress: bool = False,
 ) -> MarginProfile:
-    """Train with an optimiser, and answer which norm's margin it maximises.
+    """Train with an optimiser, and find the norm whose margin it maximises.
 
     The problems are trained with several schedules of the steps, on the exact gradient divided by its norm, until one
     of them gives the answer, and once on the gradient itself. The norm with the largest margin ratio is the answer if

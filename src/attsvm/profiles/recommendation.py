@@ -28,7 +28,7 @@ DEFAULT = Lp(2.0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation(Result):
-    """How well the Att-SVMs of several norms select on sequences that they were not solved for, and which norm to take.
+    """How well the Att-SVMs of several norms select tokens in held-out sequences, and which norm to use.
 
     N norms, n sequences.
 

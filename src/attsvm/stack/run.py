@@ -99,7 +99,7 @@ class StackRun(Result):
 
     @property
     def steps(self) -> int:
-        """Updates made by the trial that made most."""
+        """Number of updates in the trial with the most."""
         return int(np.max(self.step, initial=0))
 
     def plot(

@@ -22,7 +22,7 @@ from attsvm.theory import Prediction, norm_for
 
 
 class Stack(StackLayout):
-    """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
+    """L attention layers in a row: L − 1 layers of self-attention, and one that pools for the query of the problem.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -312,7 +312,7 @@ class Stack(StackLayout):
         return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)
 
     def predict(self, run: StackRun) -> tuple[Prediction, ...]:
-        """Predict the direction of each layer, and say how well it is known.
+        """Predict the direction of each layer, with its level of evidence.
 
         The direction is that of :meth:`solve`. The standing is never "proved": it is "measured" if runs with so many
         layers, and with steps of this kind and length, reached a mean margin ratio of at least 0.95. It is "none" if

@@ -13,7 +13,7 @@ from attsvm.svm.certificate import Certificate
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(Result):
-    """The weights of least norm that keep a selection, or the certificate that there are none of reasonable size.
+    """The weights of least norm that keep a selection, or a certificate that no weights of reasonable size keep it.
 
     Numbers are floats for one problem and arrays of shape (*batch_shape,) for several; the batch axes are the leading
     axes of the selection and the problem.
@@ -167,7 +167,7 @@ class Solution(Result):
         return ""
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Draw the direction: a matrix as a heat map, a prompt as bars, several heads side by side.
+        """Draw the direction: a matrix as a heat map, a prompt as bars, several attention heads side by side.
 
         For a batch, the first problem is drawn.
 

@@ -127,7 +127,7 @@ class Block:
 
     @property
     def norm(self) -> Norm:
-        """The norm of the Att-SVM that a run is compared with: the argument ``svm.norm``, or that of the run.
+        """The norm of the Att-SVM with which a run is compared: the argument ``svm.norm``, or the norm of the run.
 
         Raises
         ------

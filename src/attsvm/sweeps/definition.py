@@ -215,7 +215,7 @@ class Definition:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def changed(self, **changes: Any) -> "Definition":
-        """The definition with other fields. The block follows a new number of trials unless it is given."""
+        """The definition with other fields. The block is adapted to a new number of trials unless it is given."""
         return replace(self, **{**({"block": None} if "trials" in changes else {}), **changes})
 
 

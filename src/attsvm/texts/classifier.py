@@ -35,7 +35,7 @@ LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
 @suggests
 @dataclass(eq=False, repr=False)
 class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
-    """Attention over the words of a text, combined with a linear model of n-grams where that is better.
+    """Attention over the words of a text, combined with a linear model of n-grams if that is better.
 
     Texts go in: the words, their vectors and their pairs are learned by ``fit``. The output is
     w₁ (Σ_t a_t v'x_t + b₁) + w₂ (c'z + b₂). The x_t are the vectors of the words, a the attention of one trained prompt
@@ -330,7 +330,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         return TextReport(of(self._decision(encoded)), attention, ngrams)
 
     def predictions(self, X: Any, y: Any = None) -> Predictions:
-        """Everything that is said of new texts: classes, probabilities, and the attention and scores of their words.
+        """All predictions for new texts: classes, probabilities, and the attention and scores of their words.
 
         Parameters
         ----------

@@ -121,7 +121,7 @@ def mini_batch_direction(
     tol: float = 1e-8,
     max_steps: int | None = None,
 ) -> MiniBatchDirection:
-    """Find the weights of largest expected margin of a mini-batch, where descent on the log excess of batches leads.
+    """Find the weights of largest expected margin of a mini-batch, to which descent on the log excess of batches leads.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

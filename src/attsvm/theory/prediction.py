@@ -45,7 +45,7 @@ from attsvm.training import MAPS, Run, parse_map
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Batched):
-    """The limit of a run, and how well it is known.
+    """The limit of a run, and its level of evidence.
 
     Attributes
     ----------

@@ -81,7 +81,7 @@ def factor_ratio(
     *,
     scope: str = "heads",
 ) -> np.ndarray | float:
-    """The margin of W = KQ' over a bound on the best margin of any factors of the same size.
+    """The margin of W = KQ' divided by a bound on the best margin of any factors of the same size.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

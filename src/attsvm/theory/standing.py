@@ -20,7 +20,7 @@ from attsvm.training import Run
 
 
 class Standing(StrEnum):
-    """How well a statement about a limit is known, for one run.
+    """The level of evidence for a statement about the limit of one run.
 
     See Also
     --------

@@ -151,7 +151,7 @@ class _LineDescent(MatrixDescent):
 
 
 class RowDescent(_LineDescent):
-    """Steps of length lr of each row of a weight matrix: the gradient with each row divided by its length.
+    """Steps of length lr for each row of a weight matrix: the gradient with each row divided by its length.
 
     A linear layer stores the transposed matrix: the rows of its weight (H·m, d) are the columns of the keys K_h (d, m).
     So short steps of this optimiser on two linear layers maximise the margin in the nuclear norm of W = KQ'.
@@ -193,7 +193,7 @@ class RowDescent(_LineDescent):
 
 
 class ColumnDescent(_LineDescent):
-    """Steps of length lr of each column of a weight matrix: the gradient with each column divided by its length.
+    """Steps of length lr for each column of a weight matrix: the gradient with each column divided by its length.
 
     A linear layer stores the transposed matrix: the columns of the m rows of a head in its weight (H·m, d) are the rows
     of the keys K_h (d, m). So short steps of this optimiser on two linear layers, with ``heads``, maximise the margin

@@ -76,7 +76,7 @@ def param_groups_of(
     heads: Heads = None,
     **options: Any,
 ) -> ParamGroups:
-    """Parameter groups of a transformer: its matrices for an optimiser of this package, AdamW for the rest.
+    """Parameter groups of a transformer: its matrices for an optimiser from this package, AdamW for the rest.
 
     Print the result to see what was decided, and why. It is a list of parameter groups, which may be changed.
 

@@ -171,13 +171,13 @@ class Run(Result):
 
     @property
     def by_sign(self) -> bool:
-        """Whether its map keeps or drops each token by the sign of its logit, so that none is selected."""
+        """Whether its map keeps or drops each token by the sign of its logit, so that no token is selected."""
         with named_by_file():
             return parse_map(self.map).by_sign
 
     @property
     def steps(self) -> int:
-        """Updates made by the trial that made most."""
+        """Number of updates in the trial with the most."""
         return int(np.max(self.step, initial=0))
 
     def plot(

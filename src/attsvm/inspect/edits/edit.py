@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Edit:
-    """The smallest change of the weights of one head's keys or queries that satisfies its targets.
+    """The smallest change of the key or query weights of one attention head that satisfies its targets.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

@@ -26,7 +26,7 @@ def solve_head(
     callback: Callback | None = None,
     method: str | None = None,
 ) -> Solution:
-    """Solve for the head of least norm that classifies the selected tokens with a margin of 1.
+    """Solve for the prediction head of least norm that classifies the selected tokens with a margin of 1.
 
     Minimise N(v) subject to y_i v'r_i ≥ 1, where r_i is the selected token, or the mean of the tokens with its key. The
     head v converges to this direction when it is trained together with the attention.
