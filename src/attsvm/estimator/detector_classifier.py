@@ -37,15 +37,15 @@ from attsvm.estimator.shared_documentation import document
 class DetectorClassifier(SequenceClassifier):
     """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.
 
-    It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and a further token
-    never lowers f. The maximum is the hard limit of attention with the prompt p_k, so the Att-SVM of what each detector
-    selects is defined. With two classes, f is large for the positive one, which ``positive`` names. With more, each
-    class has K detectors of its own against the rest, and the assumption holds for each output.
+    It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and another token
+    never lowers f. The maximum is the hard limit of attention with the prompt p_k, so there is an Att-SVM of the tokens
+    that each detector selects. With two classes, f is large for the positive class, which ``positive`` sets. With more
+    classes, each class has its own K detectors against the rest, and the assumption holds for each output.
 
     Parameters
     ----------
     num_detectors : int
-        K; for more than two classes for each class.
+        K; with more than two classes, the number for each class.
     {parameters of SequenceEstimator}
     {parameters of SequenceClassifier}
 
@@ -61,15 +61,11 @@ class DetectorClassifier(SequenceClassifier):
         the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``active_detectors``, the
         number of detectors with a positive weight.
 
-    See Also
-    --------
-    attsvm.AttentionClassifier : Prompt attention, whose tokens also vote against a class.
+    See Also -------- attsvm.AttentionClassifier : Prompt attention, in which tokens can also vote against a class.
     attsvm.datasets.mil_unit_tests : Data on which models without the assumption fail.
 
-    Notes
-    -----
-    Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about the last 100
-    steps. The fitted attributes are those for the original tokens, after ``token_net``.
+    Notes ----- Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about
+    the last 100 steps. The fitted attributes are for the original tokens, after ``token_net``.
 
     References
     ----------

@@ -48,7 +48,7 @@ _OF_SQUARES: Mapping[str, Norm] = {"factored": Nuclear(), "key_prompt": Lp(2.0),
 class Limit:
     """The Att-SVM to whose direction the weights are expected to converge under an optimiser.
 
-    How well that is known is in the table of standings of :mod:`attsvm.theory`, by the steps.
+    The table of measurements in :mod:`attsvm.theory` has its level of evidence, by the steps.
 
     Attributes
     ----------

@@ -314,9 +314,9 @@ class Stack(StackLayout):
     def predict(self, run: StackRun) -> tuple[Prediction, ...]:
         """Predict the direction of each layer, with its level of evidence.
 
-        The direction is that of :meth:`solve`. The standing is never "proved": it is "measured" if runs with so many
-        layers, and with steps of this kind and length, reached a mean margin ratio of at least 0.95. It is "none" if
-        the run has not selected a path.
+        The direction is that of :meth:`solve`. The level of evidence, ``standing``, is never "proved": it is "measured"
+        if runs with so many layers, and with steps of this kind and length, reached a mean margin ratio of at least
+        0.95. It is "none" if the run has not selected a path.
 
         Returns
         -------

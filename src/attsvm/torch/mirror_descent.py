@@ -66,10 +66,10 @@ class MirrorDescent(MirrorOptimizer):
         For parameter groups: True updates the group by AdamW, with the ``lr``, ``weight_decay``, ``betas`` and ``eps``
         of the group, as `torch.optim.AdamW` does. :func:`attsvm.torch.param_groups_of` makes such groups.
     betas, eps : default (0.9, 0.999) and 1e-8
-        Of AdamW.
+        Options of AdamW.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
-        What to do if a gradient of the group holds an infinity or a NaN, or is so large that new weights or state would
-        (for p < 2 without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in
+        What to do if a gradient of the group contains infinity or NaN, or is so large that new weights or state would
+        (for p < 2 without ``normalize``, a finite gradient can have this effect). "skip" warns, counts the step in
         ``skipped_steps`` and leaves weights and state unchanged; "raise" raises an error and leaves them unchanged,
         too. Both synchronize with the device once per step, and copy weights and state before a step with such large
         gradients. "unchecked" does not test. With a GradScaler its test of the gradients is used instead, without a
