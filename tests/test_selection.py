@@ -102,7 +102,7 @@ def test_a_tie_is_not_locally_optimal():
 def test_ties_of_optimal_tokens_and_a_head_of_zeros_are_said():
     tokens = np.array([[[1.0, 2.0], [2.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]])
     problem = attsvm.Problem(tokens, labels=[1, 1], head=[0.1, 0.1])
-    with pytest.warns(UserWarning, match=r"^1 of 2 queries have several tokens of the highest score.*only one\.$"):
+    with pytest.warns(UserWarning, match=r"^1 of 2 queries have several tokens with the highest score.*only one\.$"):
         assert attsvm.optimal_tokens(problem).tolist() == [0, 1]
     with pytest.warns(UserWarning, match=r"^1 of 2 queries"):
         attsvm.classify(problem, np.ones(2))

@@ -136,7 +136,7 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
 @pytest.mark.parametrize(
     ("data", "options", "said"),
     [
-        (attsvm.Problem(TOKENS), {}, "expected labels to train on, got none"),
+        (attsvm.Problem(TOKENS), {}, "expected labels to train with"),
         (TOKENS, {"labels": LABELS, "steps": 0}, "steps: expected an integer >= 1, got 0"),
         (TOKENS, {"labels": LABELS, "seed": -1}, "seed: expected an integer >= 0, got -1"),
         (TOKENS, {"labels": LABELS, "learning_rate": 0.0}, "learning_rate: expected a positive number, got 0"),
@@ -155,7 +155,7 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
         (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"0.25 of the bags cannot be set apart"),
         (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "0.25 of the bags cannot be set apart"),
         (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
-        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected None"),
         ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),
         ("nothing", {}, "source: expected digits"),
     ],

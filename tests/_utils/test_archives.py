@@ -119,7 +119,7 @@ def test_an_array_of_objects_is_refused_by_its_name(tmp_path, values):
 def test_damaged_meta_data_are_one_line(tmp_path, meta):
     path = tmp_path / "problem.npz"
     np.savez(path, **{META: np.frombuffer(meta, np.uint8)}, tokens=PROBLEM.tokens)
-    with pytest.raises(ProblemError, match=r"problem\.npz: (its meta data|expected a file of kind)"):
+    with pytest.raises(ProblemError, match=r"problem\.npz: (its metadata|expected a file of kind)"):
         Problem.load(path)
 
 

@@ -338,7 +338,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
             ["reviews.csv"],
             r"--label: .* in reviews.csv, got none; for labelled texts use attsvm fit-text",
         ),
-        (["x.npy"], r"got 'x.npy'; numpy.savez\('problem.npz', tokens=X, labels=y\) writes a file .npz"),
+        (["x.npy"], r"got 'x.npy'; numpy.savez\('problem.npz', tokens=X, labels=y\) writes such a file .npz"),
         (["mine"], "got 'mine'; did you mean mine.npz\\?"),
         (["no_such_module:Source"], "source: 'no_such_module:Source' cannot be imported"),
         (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
@@ -502,7 +502,7 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
     assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} >= {"pictures", "attention"}
     assert fit_here("stripes_source:ten", "--steps", 30)["data"]["sequences"] == 10
     for said, *arguments in (
-        ("stripes: expected no option for a source that is an instance", "stripes_source:ten", "--option", "number=3"),
+        ("stripes: expected no options for a source object", "stripes_source:ten", "--option", "number=3"),
         ("number: expected number of pictures, got 'x'", "stripes_source:Stripes", "--option", "number=x"),
         ("expected a Source or a subclass of it, got str", "stripes_source:__name__"),
     ):

@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
         ("encoding: expected one that Python knows", source, "--encoding", "utf9"),
         ("quoting: expected double, backslash, none, got 'all'", source, "--quoting", "all"),
         ("tokenizer: nowhere:f cannot be imported", source, "--tokenizer", "nowhere:f"),
-        ("tokenizer: expected none with embed", source, "--tokenizer", "characters", "--embed", tmp_path),
+        ("tokenizer: expected None with embed", source, "--tokenizer", "characters", "--embed", tmp_path),
         ("no such file", tmp_path / "b.csv"),
         ("--steps: expected an integer >= 1, got 0", source, "--steps", 0),
         ("p: expected none for the optimizer adam, got 1.5", source, "--optimizer", "adam", "--option", "p=1.5"),

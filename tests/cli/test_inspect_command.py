@@ -627,7 +627,7 @@ REFUSED = {
     ),
     "no pairs": (
         ["bert", "--text", "text.txt", "--pairs"],
-        "--pairs: expected one tab between two sentences, got 0 in text 1",
+        "--pairs: expected two sentences with one tab between them, got 0 in text 1",
     ),
     "a chat of pairs": (
         ["bert", "--text", "text.txt", "--chat", "--pairs"],
@@ -667,7 +667,7 @@ REFUSED = {
     ),
     "no checkpoints": (
         ["bert", "--text", "text.txt", "--checkpoints", "pictures"],
-        "pictures: expected folders with models whose names end with a training step",
+        "pictures: expected folders of models whose names end with a training step",
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
     "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (ALBERT,"),

@@ -229,7 +229,7 @@ def test_a_fit_to_a_table_that_lacks_something_says_what(folder, named):
 
 WRITTEN = {
     "--bag: expected the column of bags.csv that names the bag of each row": ["--label", "active"],
-    "--label: expected the name of the column of the labels": ["--bag", "molecule"],
+    "--label: expected the name of the column with the labels": ["--bag", "molecule"],
     "--label: expected one column, got active, site": ["--bag", "molecule", "--label", "active", "--label", "site"],
     "bags.csv: --label: expected one entry of 'site' in each bag": ["--bag", "molecule", "--label", "site"],
     "bags.csv: --groups: expected one entry of 'site' in each bag": [
@@ -251,9 +251,9 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
     for content, named in (
         ("b,x,y\na,1,0\na,2\n", "line 3: expected 3 fields, as in the header, got 2"),
         ("b,x,x\na,1,0\n", "expected one column 'x', got 2"),
-        ("b,x,y\n,1,0\n", "expected a bag for each row"),
+        ("b,x,y\n,1,0\n", "expected a bag in each row"),
         ("", "expected a header, and a row for each token, got an empty file"),
-        ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
+        ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; convert the file"),
         (
             ",b,x,y\n0,a,1,0\n",
             "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop=",

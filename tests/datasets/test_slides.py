@@ -71,7 +71,7 @@ def test_half_precision_coordinates_and_tables(features, tmp_path):
     np.testing.assert_array_equal(slides.bags[0], array.astype(np.float16))
     np.testing.assert_allclose(slides.bags[1], array, rtol=2**-8)
     np.testing.assert_array_equal(slides.coordinates(0), coords)
-    with pytest.raises(ProblemError, match=r"b\.pt: expected HDF5 with coordinates of patches"):
+    with pytest.raises(ProblemError, match=r"b\.pt: expected an HDF5 file with the coordinates of patches"):
         slides.coordinates(1)
     pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
     named = read_slides(

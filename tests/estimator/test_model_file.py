@@ -146,7 +146,7 @@ def test_what_is_no_data_is_refused_when_it_is_saved(fitted, tmp_path):
         AttentionClassifier().save(tmp_path / "model.npz")
     with_function = FunctionTransformer(lambda tokens: tokens)
     model = AttentionClassifier(token_net=with_function, **SHORT).fit(arrays, np.arange(60) % 2)
-    with pytest.raises(ProblemError, match=r"^model/token_net: .*; save the estimator by joblib.dump"):
+    with pytest.raises(ProblemError, match=r"^model/token_net: .*; save the estimator with joblib.dump"):
         model.save(tmp_path / "model.npz")
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     model = AttentionClassifier(token_net=torch.nn.Linear(2, 3), **SHORT).fit(arrays, np.arange(60) % 2)

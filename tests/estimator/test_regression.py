@@ -217,7 +217,7 @@ def test_early_stopping_holds_out_a_tenth_of_at_least_ten():
     place = own.history_["steps"].index(own.kept_step_)
     assert own.history_["validation_score"][place] == pytest.approx(own.score(arrays[100:], y[100:]))
     noise = np.random.default_rng(0).normal(size=len(y))
-    with pytest.warns(RuntimeWarning, match="the score of the validation sequences, .*, is hardly better than"):
+    with pytest.warns(RuntimeWarning, match="the score of the validation sequences, .*, is barely better than"):
         short(max_steps=25).fit(arrays, noise).margin_report(arrays)
 
 

@@ -459,7 +459,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
         (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),
         (torch.optim.SparseAdam, {}, "SparseAdam"),
-        (Single, {}, "keeps the dtype of its parameters, float64, got Single, which changes it to torch.float32"),
+        (Single, {}, "keeps the dtype float64 of its parameters, got Single, which changes it to torch.float32"),
         (optax.adam, {"batch_size": 7}, "batch_size: expected an integer from 1 to n = 6, got 7"),
         ("steepest_descent", {}, "norm"),
         (optax.adam, {"problems": attsvm.Problem(np.ones((1, 2, 3)))}, "problems: expected labels ±1"),
@@ -526,7 +526,9 @@ def test_problems_with_biases_have_a_profile():
     assert profile.norms == ("frobenius", "linf")
     assert (profile.ratios <= 1 + 1e-9).all()
     assert profile.ratios[..., 0].max() > 0.9
-    with pytest.raises(attsvm.ProblemError, match="problems: expected none with bias_index for factored attention"):
+    with pytest.raises(
+        attsvm.ProblemError, match="problems: expected problems without bias_index for factored attention"
+    ):
         attsvm.margin_profile("normalized_gradient_descent", problem, attention="factored", steps=400)
 
 

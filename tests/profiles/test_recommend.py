@@ -184,7 +184,7 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
     ("changed", "message"),
     [
         ({"folds": 1}, "folds: expected an integer >= 2, got 1"),
-        ({"selected": None}, "selected: expected the tokens to select, got None"),
+        ({"selected": None}, "selected: expected the tokens to select, because"),
         ({"problem": attsvm.Problem(np.ones((1, 2, 3)))}, "problem: expected at least two sequences, got 1"),
         ({"problem": attsvm.Problem(np.ones((2, 4, 2, 3)))}, r"problem: expected one problem, got batch axes \(2,\)"),
         ({"problem": 3}, "problem: expected"),

@@ -249,7 +249,7 @@ def test_the_command_runs_and_refuses(command, tmp_path, monkeypatch):
     assert (status, "--grid: expected each name once, got dim twice" in said) == (2, True)
     assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2
     for wrong, expected in {
-        ("--device", "cuda"): "device: expected one that exists here, 'cpu', got 'cuda'",
+        ("--device", "cuda"): "device: expected one of those available here, 'cpu', got 'cuda'",
         ("--scheduler", "tcp://nowhere:1"): "workers: expected None with a scheduler",
         ("--grid", "num_sequences=2,x"): "num_sequences: expected values that the sweep can use, got 'x'",
     }.items():

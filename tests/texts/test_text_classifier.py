@@ -53,7 +53,7 @@ def test_every_form_of_texts_gives_the_same_classifier():
     np.testing.assert_array_equal(again.decision_function(texts), expected)
     encoded = first.learn_encoder(texts)
     np.testing.assert_array_equal(short().fit(encoded, names).decision_function(encoded), expected)
-    with pytest.raises(ProblemError, match="X: expected texts that this classifier encoded"):
+    with pytest.raises(ProblemError, match="X: expected texts encoded by this classifier"):
         first.decision_function(encoded)
 
 

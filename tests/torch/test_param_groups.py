@@ -267,7 +267,7 @@ def test_arguments_out_of_range_are_refused(arguments, error, says):
         param_groups_of(Model(), optimizer, **options)
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, got generator"):
         param_groups_of(Model().parameters(), SpectralDescent)
-    with pytest.raises(ValueError, match="model: expected trained matrices of hidden layers"):
+    with pytest.raises(ValueError, match="model: expected trainable matrices in hidden layers"):
         param_groups_of(nn.Linear(3, 2))
 
 

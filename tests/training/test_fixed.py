@@ -157,7 +157,7 @@ def test_far_in_the_limit_powers_are_taken_out_of_what_is_trained():
         ({"fixed": ("W", "v"), "train_head": True}, "fixed: expected at least one parameter to train"),
         (
             {"fixed": ("W",), "train_head": True, "stop": attsvm.Stopping(margin_tol=0.1)},
-            "margin_tol: expected an attention that is trained",
+            "margin_tol: expected trained attention",
         ),
     ],
 )

@@ -73,9 +73,9 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
     if isinstance(label, list | tuple):
         raise _several(path, [*map(str, label)])
     if not isinstance(label, str):
-        got = "none" if label is None else type(label).__name__
+        got = "" if label is None else f", got {type(label).__name__}"
         raise ProblemError(
-            f"labels: expected the name of the column with the labels in {path}, got {got}; for labelled texts use "
+            f"labels: expected the name of the column with the labels in {path}{got}; for labelled texts use "
             "attsvm fit-text"
         )
     if not isinstance(groups, str | None):

@@ -67,7 +67,8 @@ def split_bags(bags: BagFile, fraction: float, seed: int) -> tuple[BagFile, BagF
             train, test = next(folds.split(rows, bags.labels, bags.groups))
     except ValueError as error:
         raise ProblemError(
-            f"test_fraction: {fraction} of the bags cannot be set apart ({error}); 0 tests on nothing"
+            f"test_fraction: expected enough bags of each class to set apart {fraction} of them; 0 tests on nothing "
+            f"({error})"
         ) from None
     missing = np.setdiff1d(bags.labels, bags.labels[train])
     if len(missing):

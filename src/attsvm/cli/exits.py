@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from attsvm._utils.extensions import did_you_mean
 from attsvm._utils.interruption import is_interrupted
 from attsvm._utils.text import one_line, visible
 from attsvm.cli.messages import is_verbose
@@ -75,9 +76,9 @@ def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, _UsageError):
         context: Any = getattr(error, "ctx", None)
-        said = (_bad_value(error) or _gone(error) or str(error.format_message())).rstrip(".")
+        said = (_bad_value(error) or _gone(error) or _unknown(error) or str(error.format_message())).rstrip(".")
         # without any argument the help has been printed, and there is nothing to say
-        return said and f"{said}; see {context.command_path if context else 'attsvm'} --help"
+        return said and f"{said}; see {context.command_path if context else 'attsvm'} --help".replace("?; see", "? See")
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
     if isinstance(error, OSError) and error.strerror:
@@ -97,6 +98,13 @@ def _bad_value(error: Any) -> str:
     wanted = _TYPES.get(first["type"].partition("_")[0])
     said = f"expected {wanted}, got {first['input']!r}" if wanted else first["msg"].removeprefix("Value error, ")
     return f"{error.param.get_error_hint()}: {said}".replace("'", "", 2)
+
+
+def _unknown(error: Any) -> str:
+    """Name the option that was meant in place of an unknown one; empty for other errors."""
+    name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ()
+    meant = did_you_mean(name, known)
+    return meant and f"No such option: {name}{meant}"
 
 
 def _gone(error: Any) -> str:

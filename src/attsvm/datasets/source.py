@@ -178,7 +178,7 @@ class Source(ABC):
         for name in options:
             if name not in known:
                 expected = f"one of the options {', '.join(known)}" if known else "no option"
-                raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}")
+                raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}{did_you_mean(name, known)}")
         for name, field in known.items():
             if name not in options and field.default is dataclasses.MISSING:
                 raise ProblemError(f"{cls.name}: needs a value for the option {name!r}")

@@ -186,7 +186,7 @@ def judge(
         if near.holds:
             return Judgement(Standing.PROVED, theorem.source, hypotheses)
         # a theorem says where such a run goes, not that it has arrived
-        source = f"not there yet: {near}; its exact continuation converges by {theorem.source}"
+        source = f"not there yet: {near}; its exact continuation is covered by {theorem.source}"
         return Judgement(Standing.CONJECTURE, source, hypotheses)
     # batches and decay are no obstacle if a row was measured with them; everything else is
     if any(one.holds is False for one in rows if one.name not in ("full_batch", "no_decay")):
