@@ -66,9 +66,9 @@ def test_a_wrong_selection_is_named(selected, message):
 
 def test_scores_need_labels_head_and_two_classes():
     tokens = np.ones((2, 3, 4))
-    with pytest.raises(attsvm.ProblemError, match="got no labels"):
+    with pytest.raises(attsvm.ProblemError, match="it has no labels"):
         attsvm.scores(attsvm.Problem(tokens, head=np.ones(4)))
-    with pytest.raises(attsvm.ProblemError, match="got no head"):
+    with pytest.raises(attsvm.ProblemError, match="it has no head"):
         attsvm.scores(attsvm.Problem(tokens, labels=[1, -1]))
     with pytest.raises(attsvm.ProblemError, match="3 classes"):
         attsvm.scores(attsvm.Problem(tokens, labels=[1, 2], head=np.ones((3, 4))))

@@ -321,7 +321,7 @@ def test_the_prediction_of_a_trial_does_not_depend_on_its_neighbours():
     others = [0, 1, 3]
     alone, of_all = attsvm.predict_direction(problem[others], mixed[others]), attsvm.predict_direction(problem, short)
     assert (alone.norm, alone.standing) == (of_all.norm, of_all.standing)
-    # one trial outside of what was measured decides for all
+    # one trial outside of the measured range decides for all
     descent = attsvm.train(problem, steps=20_000, optimizer=optimizers.mirror_descent(p=1.75))
     assert attsvm.predict_direction(problem, descent).standing == "measured"
     changes = descent.history["logit_change"].copy()

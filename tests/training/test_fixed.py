@@ -109,7 +109,7 @@ def test_one_layer_of_a_head_can_be_fixed():
     np.testing.assert_array_equal(alone.weights, np.eye(3))
     assert alone.loss < alone.history["loss"][0]
     assert alone.limit.norm is None
-    with pytest.raises(ProblemError, match="run: expected one that trains the attention"):
+    with pytest.raises(ProblemError, match="run: expected trained attention"):
         attsvm.predict_direction(problem, alone, "l2")
 
 

@@ -202,7 +202,7 @@ def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> list[Hypothesis]:
         ),
         Hypothesis(
             "in_cone",
-            "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+            "the weights reach a cone around the Att-SVM direction, at a norm from which training stays in it",
             locally and _in_cone(fit),
         ),
         Hypothesis(

@@ -259,8 +259,8 @@ def _first_weights(problem: Problem, run: Run, loss: OutputLoss) -> np.ndarray:
             or np.abs(expected - found).max() > AGREEMENT * np.abs(expected).max()
         ):
             raise ProblemError(
-                f"init: expected a run of the {loss.name} loss of this problem, without penalty and with the head "
-                "fixed, got one with other losses"
+                f"init: expected a run on this problem with the {loss.name} loss, a fixed prediction head and no "
+                "penalty, got one with other losses"
             )
     return check_weights(problem, run.history["weights"][0])
 

@@ -203,7 +203,9 @@ def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, .
     found = weights.shape[: weights.ndim - (2 if problem.has_queries else 1)]
     trials, batch = found[: len(found) - len(problem.batch_shape)], found[len(found) - len(problem.batch_shape) :]
     if batch != problem.batch_shape:
-        raise ProblemError(f"{name}: expected axes that end with the problem's, {problem.batch_shape}, got {found}")
+        raise ProblemError(
+            f"{name}: expected axes that end with those of the problem, {problem.batch_shape}, got {found}"
+        )
     return trials
 
 

@@ -17,7 +17,7 @@ from attsvm.training import Run
 
 # the source of the theorem, and the statement on all later steps
 SOURCE = "docs/notes/normalised_descent.md: normalised gradient descent in the cone of local_convergence_conditions"
-SHORT_STEPS = "this and all later steps are at most the longest one of the cone"
+SHORT_STEPS = "this and all later steps are at most as long as the cone allows"
 
 
 def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:

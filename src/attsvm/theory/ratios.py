@@ -149,7 +149,7 @@ def factor_ratio(
 def _scale_to_unit(problem: Problem) -> Problem:
     """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
     if problem.queries is None:
-        raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
+        raise ProblemError("problem: expected queries, because a prompt has no factors K and Q")
     if problem.key_groups is not None:
         raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     num_axes = len(problem.model_shape)

@@ -233,7 +233,7 @@ def _measured(
     if inside:
         source = f"{yet}{found.text()}{place.more_steps(run, trials, found)}"
     else:
-        source = f"{yet}outside of what was measured: {found.text()}{_advice(run, trials, found)}"
+        source = f"{yet}outside of the measured range: {found.text()}{_advice(run, trials, found)}"
     return Judgement(Standing.CONJECTURE, source, hypotheses)
 
 
