@@ -141,7 +141,9 @@ def fit(
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorem 3 (fixed head).
 
-    Examples -------- In each sequence, one token carries the label:
+    Examples
+    --------
+    In each sequence, one token carries the label:
 
     >>> import numpy as np
     >>> import attsvm

@@ -62,8 +62,10 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     attsvm.datasets.digit_bags : Data to try it on.
     attsvm.estimator.MarginReport : The Att-SVM of the tokens it selects.
 
-    Notes ----- The parameters used for validation and prediction are averages over about the last 100 steps, because
-    single steps fluctuate with their batches.
+    Notes
+    -----
+    The parameters used for validation and prediction are averages over about the last 100 steps, because single steps
+    fluctuate with their batches.
 
     With ``alpha=0``, training converges in direction to the limit predicted by theory.
 

@@ -61,11 +61,15 @@ class DetectorClassifier(SequenceClassifier):
         the last line; with early stopping ``validation_loss`` and ``validation_accuracy``; ``active_detectors``, the
         number of detectors with a positive weight.
 
-    See Also -------- attsvm.AttentionClassifier : Prompt attention, in which tokens can also vote against a class.
+    See Also
+    --------
+    attsvm.AttentionClassifier : Prompt attention, in which tokens can also vote against a class.
     attsvm.datasets.mil_unit_tests : Data on which models without the assumption fail.
 
-    Notes ----- Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about
-    the last 100 steps. The fitted attributes are for the original tokens, after ``token_net``.
+    Notes
+    -----
+    Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about the last 100
+    steps. The fitted attributes are for the original tokens, after ``token_net``.
 
     References
     ----------

@@ -106,11 +106,12 @@ def inspect(
     attsvm.inspect.Inspection : The result.
     attsvm.Problem.from_attention : One layer with given keys and queries.
 
-    Notes ----- W = W_K (W_Q; b_Q)'/√d_h acts on the tokens that enter the layer, after the norm of the block, and on
-    queries with a constant coordinate 1. With rotary positions, with normalised queries and keys, or if the weights are
-    not known, the tokens are the keys of an attention head, the queries are its queries, and W = I/√d_h. Biases for
-    pairs of positions, as in T5 and ALiBi, are part of W, which reads them from additional coordinates of tokens and
-    queries.
+    Notes
+    -----
+    W = W_K (W_Q; b_Q)'/√d_h acts on the tokens that enter the layer, after the norm of the block, and on queries with a
+    constant coordinate 1. With rotary positions, with normalised queries and keys, or if the weights are not known, the
+    tokens are the keys of an attention head, the queries are its queries, and W = I/√d_h. Biases for pairs of
+    positions, as in T5 and ALiBi, are part of W, which reads them from additional coordinates of tokens and queries.
 
     Each token that a query drops gives one constraint: a margin of 1 over it. Up to scale, W satisfies the constraints
     of its own selection. The ratio of its margin to the best margin for the same Frobenius norm measures how close W is
