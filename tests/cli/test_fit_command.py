@@ -336,7 +336,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
         (
             ["reviews.csv"],
-            r"--label: .* in reviews.csv, got none; for labelled texts use attsvm fit-text",
+            r"--label: .* in reviews.csv; for labelled texts use attsvm fit-text",
         ),
         (["x.npy"], r"got 'x.npy'; numpy.savez\('problem.npz', tokens=X, labels=y\) writes such a file .npz"),
         (["mine"], "got 'mine'; did you mean mine.npz\\?"),

@@ -228,7 +228,7 @@ def test_a_fit_to_a_table_that_lacks_something_says_what(folder, named):
 
 
 WRITTEN = {
-    "--bag: expected the column of bags.csv that names the bag of each row": ["--label", "active"],
+    "--bag: expected the column of bags.csv with the bag of each row": ["--label", "active"],
     "--label: expected the name of the column with the labels": ["--bag", "molecule"],
     "--label: expected one column, got active, site": ["--bag", "molecule", "--label", "active", "--label", "site"],
     "bags.csv: --label: expected one entry of 'site' in each bag": ["--bag", "molecule", "--label", "site"],
@@ -266,7 +266,7 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
     path.write_bytes(b"b,x\n\xff,1\n")
     with pytest.raises(ProblemError, match="expected UTF-8"):
         read_bags(path, "b")
-    with pytest.raises(ProblemError, match=r"new.txt: expected bags, a table .csv, .tsv, .* or arrays .npz, .json"):
+    with pytest.raises(ProblemError, match=r"new.txt: expected bags: a table .csv, .tsv, .* or arrays .npz, .json"):
         read_bags("new.txt", "b")
 
 

@@ -113,8 +113,8 @@ def test_mini_batches_and_tolerances(train):
         (["absent.npz"], "absent.npz: no such file"),
         (["problem.npz", "--out", "run.txt"], "run.txt: expected a name that ends with .npz"),
         (["problem.npz", "--option", "p=2"], "p: not an option of normalized_gradient_descent"),
-        (["problem.npz", "--optimizer", "mirror_descent"], "p: mirror_descent needs a value"),
-        (["problem.npz", "--optimizer", "steepest_descent"], "norm: steepest_descent needs a value"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent"),
         (["problem.npz", "--optimizer", "mirror_descent", "--option", "p=1"], "p: expected 1 < p < inf, got 1"),
         (
             ["problem.npz", "--optimizer", "adam", "--option", "relative=true"],

@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused(data):
         with pytest.raises(ProblemError, match=message):
             fitted.predict(changed)
     with pytest.raises(
-        ProblemError, match=r"numbers in column 'bag', got String; if it names the bag .*, write bag='bag'$"
+        ProblemError, match=r"numbers in column 'bag', got String; if it is the bag .*, write bag='bag'$"
     ):
         classifier().fit(frame, labels)
     sequences = Sequences.from_table(frame, bag="bag")

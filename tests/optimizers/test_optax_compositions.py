@@ -185,7 +185,7 @@ SITUATIONS = {
 }
 
 REFUSED = {
-    ("mirror", "no params in update"): "params: update needs the parameters",
+    ("mirror", "no params in update"): "params: expected the parameters in update",
     # that of optax is refused, too
     ("muon", "no params in update"): "a transformation that requires the current value of parameters",
 }
@@ -308,8 +308,8 @@ def update(optimizer, gradient, *params, **given):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: update(optimizers.polyak(), PARAMS), "value: update needs the loss as value="),
-        (lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS), "value: update needs the loss as value="),
+        (lambda: update(optimizers.polyak(), PARAMS), "value: expected the loss as value= in update"),
+        (lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS), "value: expected the loss as value= in update"),
         (
             lambda: update(optimizers.gradient_descent(), jnp.ones(2, jnp.complex64)),
             "expected real numbers, got complex64; wrap the optimiser in optax.contrib.split_real_and_imaginary",
@@ -317,7 +317,7 @@ def update(optimizer, gradient, *params, **given):
         (lambda: update(optimizers.mirror_descent(p=3), PARAMS, PARAMS["k"]), "params: expected 4 arrays"),
         (
             lambda: update(optimizers.bilinear_descent(), {"K": PARAMS["k"], "Q": PARAMS["k"]}),
-            "params: update needs the parameters",
+            "params: expected the parameters in update",
         ),
         (lambda: optimizers.mirror_descent(p=1.05).init(jnp.ones(2, jnp.bfloat16)), "p: expected at least .*bfloat16"),
         (

@@ -435,8 +435,8 @@ def named(name, **options):
         ),
         (named("newton"), "optimizer: expected a name .*The names are .*adam, "),
         (named("polyak", p=2), "p: not an option of polyak; its options are target, longest"),
-        (named("mirror_descent"), "p: mirror_descent needs a value"),
-        (named("momentum"), "inner: momentum needs a value"),
+        (named("mirror_descent"), "p: expected a value for mirror_descent"),
+        (named("momentum"), "inner: expected a value for momentum"),
         (named("attsvm.norms:Lp.missing"), "cannot be imported"),
         (
             lambda: optimizers.chain(LearningRate(0.1), optimizers.gradient_descent(0.1)),
@@ -469,7 +469,7 @@ def test_a_factory_is_the_chain_it_documents(problem):
 
 def test_the_learning_rate_and_a_norm_or_exponent_are_not_confused():
     # 1.5 is the learning rate
-    with pytest.raises(attsvm.ProblemError, match="p: mirror_descent needs a value"):
+    with pytest.raises(attsvm.ProblemError, match="p: expected a value for mirror_descent"):
         optimizers.mirror_descent(1.5)
     for build in (optimizers.steepest_descent, optimizers.polyak):
         with pytest.raises(TypeError):

@@ -181,7 +181,7 @@ class Source(ABC):
                 raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}{did_you_mean(name, known)}")
         for name, field in known.items():
             if name not in options and field.default is dataclasses.MISSING:
-                raise ProblemError(f"{cls.name}: needs a value for the option {name!r}")
+                raise ProblemError(f"{cls.name}: expected a value for the option {name!r}")
         return cls(**{name: _read(known[name], text) for name, text in options.items()})
 
 

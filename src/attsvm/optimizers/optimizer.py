@@ -285,7 +285,7 @@ def not_an_optimizer(got: object) -> ProblemError:
 
 class _Unknown(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        raise ProblemError("params: update needs the parameters")
+        raise ProblemError("params: expected the parameters in update")
 
     def items(self) -> Any:
         return self[""]

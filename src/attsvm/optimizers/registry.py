@@ -126,7 +126,7 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
-            raise ProblemError(f"{parameter.name}: {name} needs a value")
+            raise ProblemError(f"{parameter.name}: expected a value for {name}")
     # a function of another package may return anything
     returned = as_transformation(found(**options))
     if not isinstance(returned, optax.GradientTransformation):

@@ -20,7 +20,7 @@ from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedul
 Array = jax.Array
 Numbers = Mapping[str, Any]  # learning rates and the like, numbers of each trial
 Changed = tuple[ScaledGradient, Any]  # what a transformation makes of a gradient, and its next state
-NO_VALUE = "value: update needs the loss as value="
+NO_VALUE = "value: expected the loss as value= in update"
 Moves = tuple[Tree, Any]  # the updates that are added to the parameters, and the next state
 
 
