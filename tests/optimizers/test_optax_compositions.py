@@ -309,7 +309,10 @@ def update(optimizer, gradient, *params, **given):
     ("call", "words"),
     [
         (lambda: update(optimizers.polyak(), PARAMS), "value: expected the loss as value= in update"),
-        (lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS), "value: expected the loss as value= in update"),
+        (
+            lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS),
+            "value: expected the loss as value= in update",
+        ),
         (
             lambda: update(optimizers.gradient_descent(), jnp.ones(2, jnp.complex64)),
             "expected real numbers, got complex64; wrap the optimiser in optax.contrib.split_real_and_imaginary",

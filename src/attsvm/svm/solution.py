@@ -125,7 +125,7 @@ class Solution(Result):
 
     @property
     def leave_one_out(self) -> float | np.ndarray | None:
-        """The share of the n sequences that have support tokens; None where ``no_leave_one_out`` says why.
+        """The share of the n sequences that have support tokens; None for the reason in ``no_leave_one_out``.
 
         A sequence without support tokens can be left out: the solution stays the same, and selects its tokens. So the
         share is at least the leave-one-out error. In expectation over n exchangeable sequences it bounds the
