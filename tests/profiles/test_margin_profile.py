@@ -457,7 +457,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         ("nope", {}, "expected a name or one such as torch.optim.Adam, got 'nope'"),
         (optax.adam, {"steps": 3}, "steps: expected an integer >= 4"),
         (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
-        (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),
+        (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam, which has one"),
         (torch.optim.SparseAdam, {}, "SparseAdam"),
         (Single, {}, "keeps the dtype float64 of its parameters, got Single, which changes it to torch.float32"),
         (optax.adam, {"batch_size": 7}, "batch_size: expected an integer from 1 to n = 6, got 7"),

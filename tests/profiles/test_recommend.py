@@ -201,7 +201,7 @@ def test_a_recommendation_is_saved_and_shown(tmp_path):
         ),
         (
             {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, 1, -1], keys=np.ones((4, 2, 2))), "selected": None},
-            "needs labels, and neither queries nor keys",
+            "problems with labels and without queries and keys",
         ),
         (
             {"problem": attsvm.Problem(np.ones((4, 2, 3)), [1, -1, -1, -1]), "selected": None},
