@@ -168,7 +168,7 @@ def test_sequences_of_a_batch_that_run_different_layers_are_refused(monkeypatch)
             for sign in (1, -1):
                 y = x.clone()
                 y[:, :, coordinate], y[sequence, :, coordinate] = sign, -sign
-                with pytest.raises(attsvm.ProblemError, match=f"run the same layers, but only some run {layer} and"):
+                with pytest.raises(attsvm.ProblemError, match=f"run the same layers, but only some run {layer}"):
                     attsvm.inspect.inspect(Sometimes(), {"x": y}, margins=False)
     with pytest.raises(attsvm.ProblemError, match="batch: expected one that runs an attention layer of the model"):
         attsvm.inspect.inspect(

@@ -184,7 +184,7 @@ def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_pa
 def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path, monkeypatch):
     store = tmp_path / "store"
     sweep(SOLVED, store=store, workers=0)
-    with pytest.raises(ProblemError, match="one of another sweep, whose seed is 0 and not 1"):
+    with pytest.raises(ProblemError, match="one of another sweep: its seed is 0 and not 1"):
         sweep(SOLVED, store=store, workers=0, seed=1)
     monkeypatch.setattr("attsvm.sweeps.store.__version__", "9.0.0")
     with pytest.raises(ProblemError, match=r"of attsvm 9\.0\.0, got one of attsvm \d"):
@@ -244,7 +244,7 @@ def test_the_command_runs_and_refuses(command, tmp_path, monkeypatch):
     assert "2/2 cells, 40/40" in said.splitlines()[-1]
     assert "40 of 40 trials in 2 cells: bound, feasibility_status, feasible, gap" in printed
     status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
-    assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)
+    assert (status, "of another sweep: its seed is 0 and not 1" in said) == (2, True)
     status, _, said = command("sweep", *options, "--grid", "dim=3", "--out", tmp_path / "other")
     assert (status, "--grid: expected each name once, got dim twice" in said) == (2, True)
     assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2

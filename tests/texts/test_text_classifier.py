@@ -235,7 +235,7 @@ def test_what_does_not_fit_is_named():
     for changes, said in (
         ({"parts": "all"}, 'parts: expected "auto", "attention" or "both", got \'all\''),
         ({"dim": 0}, "dim: expected an integer >= 1, got 0"),
-        ({"p": 1.5, "optimizer": "adam"}, "p: expected none for the optimizer adam, got 1.5"),
+        ({"p": 1.5, "optimizer": "adam"}, "p: expected none for the optimiser adam, got 1.5"),
         ({"min_documents": 30}, "expected at least two words that occur in at least 30 of 20 texts, got 0"),
         ({"random_state": -1}, "random_state: expected"),
     ):
