@@ -83,7 +83,7 @@ def test_tokens_that_are_not_where_their_names_would_be_are_numbered(tmp_path):
 
 def test_models_without_the_same_tokens_in_every_pass_or_one_sequence_for_each_picture_are_refused(tmp_path):
     for name, options, words in (
-        ("ViTMAE", {}, "expected the same tokens in every pass, got ViTMAEModel, which draws them"),
+        ("ViTMAE", {}, "expected a model with the same tokens in every pass, but ViTMAEModel draws them"),
         (
             "PixtralVision",
             {"image_size": 32},

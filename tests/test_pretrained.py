@@ -52,7 +52,7 @@ def test_a_model_that_is_there_needs_no_hub(hub, tmp_path):
     (tmp_path / "models--some--model").mkdir()
     loading.check_models(["some/model", str(tmp_path)], pictures=False)
     (tmp_path / "config.json").touch()
-    with pytest.raises(ProblemError, match=r"expected a model of pictures, got one without an image processor"):
+    with pytest.raises(ProblemError, match=r"expected a model for pictures, but it has no image processor"):
         loading.check_models([str(tmp_path)], pictures=True)
 
 

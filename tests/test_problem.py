@@ -109,7 +109,7 @@ def test_what_is_shared_is_not_copied():
         ),
         (
             {"tokens": TOKENS, "queries": array(3, 5), "key_groups": 1},
-            "num_heads: expected a number of attention heads with key_groups=1, got None",
+            "num_heads: expected the number of attention heads, because key_groups=1 is given",
         ),
         (
             {"tokens": TOKENS, "num_heads": 2, "key_groups": 1},
@@ -187,7 +187,7 @@ def test_a_fitted_head_is_that_of_fit_for_each_problem_and_ignores_padding():
 @pytest.mark.parametrize(
     ("arguments", "head", "said"),
     [
-        ({}, "mean", "problem: expected labels, got none"),
+        ({}, "mean", "problem: expected labels, but it has none"),
         ({"labels": [1, 1, 1]}, "mean", "labels: expected both -1 and 1 to fit a head, got only 1"),
         ({"labels": [1, -1, 1]}, "max", "head: expected \"mean\" or an array, got 'max'"),
         ({"labels": [1, -1, 1], "num_heads": 2}, "mean", 'problem with several attention heads, got "mean"'),

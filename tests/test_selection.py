@@ -66,9 +66,9 @@ def test_a_wrong_selection_is_named(selected, message):
 
 def test_scores_need_labels_head_and_two_classes():
     tokens = np.ones((2, 3, 4))
-    with pytest.raises(attsvm.ProblemError, match="got no labels"):
+    with pytest.raises(attsvm.ProblemError, match="it has no labels"):
         attsvm.scores(attsvm.Problem(tokens, head=np.ones(4)))
-    with pytest.raises(attsvm.ProblemError, match="got no head"):
+    with pytest.raises(attsvm.ProblemError, match="it has no head"):
         attsvm.scores(attsvm.Problem(tokens, labels=[1, -1]))
     with pytest.raises(attsvm.ProblemError, match="3 classes"):
         attsvm.scores(attsvm.Problem(tokens, labels=[1, 2], head=np.ones((3, 4))))
@@ -102,7 +102,7 @@ def test_a_tie_is_not_locally_optimal():
 def test_ties_of_optimal_tokens_and_a_head_of_zeros_are_said():
     tokens = np.array([[[1.0, 2.0], [2.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]])
     problem = attsvm.Problem(tokens, labels=[1, 1], head=[0.1, 0.1])
-    with pytest.warns(UserWarning, match=r"^1 of 2 queries have several tokens of the highest score.*only one\.$"):
+    with pytest.warns(UserWarning, match=r"^1 of 2 queries have several tokens with the highest score.*only one\.$"):
         assert attsvm.optimal_tokens(problem).tolist() == [0, 1]
     with pytest.warns(UserWarning, match=r"^1 of 2 queries"):
         attsvm.classify(problem, np.ones(2))

@@ -151,7 +151,7 @@ def test_the_command_continues_with_what_it_names_and_runs_nothing_else(results,
     arguments = ("train", "problem.npz", "--init", file, "--steps", 1)
     code, _, error = command(*arguments)
     assert code != 0
-    assert "a file names only_a_file_names:made: pass the optimizer" in error
+    assert "a file names only_a_file_names:made: pass the optimiser" in error
     assert not Path("RAN").exists()
     code, _, error = command(*arguments, "--optimizer", "only_a_file_names:made")
     assert code == 0, error

@@ -2,7 +2,7 @@
 
 
 class ProblemError(ValueError):
-    """An argument is not valid. The message names the argument, what was expected and what was given.
+    """An argument is not valid. The message says which one, what was expected and what was given.
 
     Examples
     --------

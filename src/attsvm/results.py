@@ -47,7 +47,7 @@ NOT_RECORDED = "not recorded"
 
 
 class Status(StrEnum):
-    """How a computation ended; the same words for every result.
+    """How a computation ended, in the same words for every result.
 
     =============== ==========================================================================================
     status          meaning
@@ -89,7 +89,7 @@ class Status(StrEnum):
 
     @property
     def is_success(self) -> bool:
-        """Whether the computation did what was requested. That there is no solution is an answer, too."""
+        """Whether the computation did what was requested. "No solution exists" is also an answer."""
         return self in (Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED, Status.FINISHED)
 
 
@@ -219,7 +219,7 @@ class Batched(Displayed):
         path : path
         trusted : bool
             Import the modules that the file names when they are needed, which runs their code: those of norms,
-            optimizers and losses from outside of attsvm. Without it, what is not imported already is missing in the
+            optimisers and losses from outside of attsvm. Without it, what is not imported already is missing in the
             result, and what needs it says how to load the file.
 
         Raises

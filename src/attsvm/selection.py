@@ -70,14 +70,14 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     check_is_problem(problem)
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else 'head; problem.with_head("mean") fits one to the labels'
-        raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")
+        raise ProblemError(f"problem: expected labels and a prediction head for token scores, but it has no {missing}")
     if run is None and problem.num_classes == 2:
         problem = problem.binary
     assert problem.labels is not None
     assert problem.head is not None
     if problem.num_classes is not None:
         if run is None:
-            raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes, got None")
+            raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes")
         return _class_scores(problem, run)
     if run is not None:
         raise ProblemError("run: expected None for labels ±1, whose scores do not depend on a run, got a run")
@@ -113,7 +113,7 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
 
 
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
-    """The token of highest score of each query, int ndarray (*batch, n[, Q]).
+    """The token with the highest score for each query, int ndarray (*batch, n[, Q]).
 
     Of tokens with equal keys it is the first one. Other ties give the lowest index, with a warning, as for a head of
     zeros: the theorems assume one optimal token. Padded queries give -1.
@@ -154,8 +154,8 @@ def warn_of_ties(problem: Problem, gamma: Float[np.ndarray, "*queries T"]) -> No
         return
     zero = " Every score is 0: the head is zero." if not gamma[np.isfinite(gamma)].any() else ""
     warnings.warn(
-        f"{tied} of {np.count_nonzero(counts)} queries have several tokens of the highest score. The first one counts "
-        f"as the optimal token, but the theorems assume that there is only one.{zero}",
+        f"{tied} of {np.count_nonzero(counts)} queries have several tokens with the highest score. The first one "
+        f"counts as the optimal token, but the theorems assume that there is only one.{zero}",
         stacklevel=3,
     )
 

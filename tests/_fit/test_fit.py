@@ -72,7 +72,7 @@ def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
     result = done.numbers()
     check_result(result)
     assert result["theory"] is None
-    assert "no theorem describes" in make_page(done, command="attsvm fit").verdict
+    assert "no theorem covers" in make_page(done, command="attsvm fit").verdict
     done.run.save(tmp_path / "run.npz")
     loaded = attsvm.Run.load(tmp_path / "run.npz")
     assert all(np.array_equal(loaded.parameters[name], x) for name, x in done.run.parameters.items())
@@ -136,7 +136,7 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
 @pytest.mark.parametrize(
     ("data", "options", "said"),
     [
-        (attsvm.Problem(TOKENS), {}, "expected labels to train on, got none"),
+        (attsvm.Problem(TOKENS), {}, "expected labels to train with"),
         (TOKENS, {"labels": LABELS, "steps": 0}, "steps: expected an integer >= 1, got 0"),
         (TOKENS, {"labels": LABELS, "seed": -1}, "seed: expected an integer >= 0, got -1"),
         (TOKENS, {"labels": LABELS, "learning_rate": 0.0}, "learning_rate: expected a positive number, got 0"),
@@ -150,12 +150,12 @@ TOKENS, LABELS = np.arange(24.0).reshape(4, 2, 3), [1, -1, 1, -1]
         ),
         (attsvm.Problem(np.ones((5, 4, 2, 3)), labels=LABELS), {}, "batch axes"),
         (attsvm.Problem(TOKENS, labels=[0, 1, 2, 0], head=np.ones((3, 3))), {}, "3 classes"),
-        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence, got none"),
+        (np.zeros((4, 2, 3)), {}, "labels: expected the label of each sequence"),
         ("digits", {"labels": [1, -1]}, "labels: expected none beside data that have labels, got some"),
-        (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"0.25 of the bags cannot be set apart"),
-        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "0.25 of the bags cannot be set apart"),
+        (np.zeros((4, 2, 3)), {"labels": list("abca")}, r"to set apart 0.25 of them"),
+        (np.zeros((4, 2, 3)), {"labels": [0, 1, 2, 0]}, "to set apart 0.25 of them"),
         (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "seeds": 2}, "seeds: expected 1 for arrays"),
-        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected none"),
+        (np.ones((4, 2, 3)), {"labels": [0, 1, 0, 1], "options": {"a": "b"}}, "options: expected None"),
         ("digits", {"seeds": 0}, "seeds: expected an integer >= 1, got 0"),
         ("nothing", {}, "source: expected digits"),
     ],

@@ -96,7 +96,11 @@ def test_a_wrong_encoding_is_named(tmp_path):
         assert read_texts(tmp_path / "a.csv", encoding="latin-1").texts == ("cafÃ©", "bad")
     with pytest.raises(ProblemError, match="encoding: expected one that Python knows, such as latin-1, got 'utf9'"):
         read_texts(tmp_path / "a.csv", encoding="utf9")
-    with pytest.raises(ProblemError, match=r"expected ASCII, got byte 0xc3 at position 14; .* by --encoding"):
+    with pytest.raises(
+        ProblemError,
+        match=r"expected ASCII, got byte 0xc3 at position 14; .* give its encoding: "
+        r"--encoding",
+    ):
         read_texts(tmp_path / "a.csv", encoding="ascii")
     (tmp_path / "a.csv.gz").write_bytes(b"text,label\na,b\n")
     with pytest.raises(ProblemError, match=r"a\.csv\.gz: cannot be read \(Not a gzipped file"):

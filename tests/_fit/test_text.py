@@ -61,7 +61,7 @@ BAD = {
     ),
     "semicolons.csv": (
         b"text;label\na;1\nb;0\n",
-        "separated by ',', got ';' in the header; write the file anew, as pandas",
+        "separated by ',', got ';' in the header; convert the file, for example by pandas",
     ),
     "d.csv": (b"text,label\na,1\nb\n", "line 3: expected 2 fields, as in the header, got 1"),
     "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: expected a text, got an empty cell"),
@@ -70,7 +70,7 @@ BAD = {
     "h.csv": (b"text,label\n", "got no text"),
     "i.csv": (b"", "expected a column 'text', got none"),
     "twice.csv": (b"text,label,text\na,1,b\nc,0,d\n", "expected one column 'text', got 2"),
-    "twice.jsonl": (b'{"text": "a", "text": "b", "label": 1}\n', "an object has several values of one name"),
+    "twice.jsonl": (b'{"text": "a", "text": "b", "label": 1}\n', "an object has several values with the same name"),
     "j.csv": (b'text,label\n"a,1\n', "line 2 cannot be read"),
     "k.jsonl": (b'{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON"),
     "l.jsonl": (b'["a", 1]\n', "line 1: expected an object, got list"),

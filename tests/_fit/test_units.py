@@ -52,7 +52,7 @@ def test_the_main_job_finds_the_token_whatever_the_units(units, of_one_unit):
 def test_a_classifier_on_arrays_finds_it_and_says_that_it_scales(kind):
     tokens, labels = bags(UNITS[1])
     with pytest.warns(
-        UserWarning, match="^X: the spreads of the columns differ .*; scale='common' divides all of them"
+        UserWarning, match="^X: the spreads of the columns differ .*; scale='common' divides all columns"
     ):
         model = kind(random_state=0, max_steps=1000).fit(tokens[:300], labels[:300])
     assert model.scale_ == "columns"

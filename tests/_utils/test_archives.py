@@ -94,7 +94,7 @@ def test_what_unpacks_to_more_than_the_memory_is_refused_before_it_is_unpacked(t
         (Problem.load, "stated.npz", r"[\d.e+]+ PiB"),
         (read_npy, "stated.npy", "8192 PiB"),
     ):
-        with pytest.raises(ProblemError, match=rf"{name}: expected arrays that fit .* 1 MiB are free, got {size}$"):
+        with pytest.raises(ProblemError, match=rf"{name}: expected arrays that fit .* 1 MiB, got {size}$"):
             read(tmp_path / name)
     archive(tmp_path / "fits.npz", tokens=npy(np.zeros(2**16)))
     assert read_npz(tmp_path / "fits.npz")[0]["tokens"].shape == (2**16,)
@@ -119,7 +119,7 @@ def test_an_array_of_objects_is_refused_by_its_name(tmp_path, values):
 def test_damaged_meta_data_are_one_line(tmp_path, meta):
     path = tmp_path / "problem.npz"
     np.savez(path, **{META: np.frombuffer(meta, np.uint8)}, tokens=PROBLEM.tokens)
-    with pytest.raises(ProblemError, match=r"problem\.npz: (its meta data|expected a file of kind)"):
+    with pytest.raises(ProblemError, match=r"problem\.npz: (its metadata|expected a file of kind)"):
         Problem.load(path)
 
 
@@ -218,6 +218,6 @@ def test_an_incomplete_copy_is_called_one(tmp_path):
     for kept in (len(content) // 2, len(content) - 10):
         (tmp_path / "part.npz").write_bytes(content[:kept])
         with pytest.raises(
-            ProblemError, match=r"part.npz: not a readable .npz archive .its end is missing; copy it again."
+            ProblemError, match=r"part.npz: not a readable .npz archive .the file is cut off; copy it again."
         ):
             read_npz(tmp_path / "part.npz")

@@ -30,7 +30,7 @@ def test_jax_and_torch_names_are_known(name, number_of_gpus, found):
     + [(name, 1, "'cpu' or 'cuda:0', got") for name in ("tpu", "cpu:1", "cuda:-1", "", 0)],
 )
 def test_a_device_that_does_not_exist_is_refused_with_those_that_do(name, number_of_gpus, existing):
-    says = f"device: expected one that exists here, .*{existing} {name!r}"
+    says = f"device: expected one of those available here, .*{existing} {name!r}"
     with pytest.raises(attsvm.errors.ProblemError, match=says):
         parse_device(name, number_of_gpus)
 
@@ -145,5 +145,7 @@ def fit_and_compare(device):
 
 @pytest.mark.parametrize("work", [fit_in_place, profile_in_place, fit_and_compare])
 def test_every_call_refuses_a_device_that_does_not_exist(work):
-    with pytest.raises(attsvm.errors.ProblemError, match="device: expected one that exists here, 'cpu', got 'cuda:7'"):
+    with pytest.raises(
+        attsvm.errors.ProblemError, match="device: expected one of those available here, 'cpu', got 'cuda:7'"
+    ):
         work("cuda:7")

@@ -18,7 +18,7 @@ def test_the_names_are_those_of_train(monkeypatch):
     assert found == ["cuda:0", "cuda:0", "cuda:0", "cuda:1", "cpu"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert find_torch_device(None) == CPU
-    with pytest.raises(ProblemError, match="device: expected one that exists here, 'cpu', got 'gpu'"):
+    with pytest.raises(ProblemError, match="device: expected one of those available here, 'cpu', got 'gpu'"):
         find_torch_device("gpu")
 
 
@@ -59,5 +59,5 @@ def test_the_inspection_of_a_model_names_the_batch_that_does_not_fit():
     batch = {"query": tokens, "key": tokens, "value": tokens}
     with pytest.raises(MemoryError, match=r"^4 sequences in a call of the model need .*; try 2$"):
         attsvm.inspect.inspect(model, batch, device="cpu")
-    with pytest.raises(ProblemError, match="device: expected one that exists here"):
+    with pytest.raises(ProblemError, match="device: expected one of those available here"):
         attsvm.inspect.inspect(model, batch, device="cuda:7")

@@ -117,7 +117,7 @@ def test_a_model_compared_with_itself_changes_nothing(run):
     model = "runs/checkpoint-200"
     status, out, _ = run(model, model, "--text", "text.txt", "--no-margins")
     assert status == 0
-    assert "All 4 heads select the same tokens. No key or query weights differ." in " ".join(out.split())
+    assert "All 4 attention heads select the same tokens. No key or query weights differ." in " ".join(out.split())
     assert "→" not in out
     assert "4 heads that select the same tokens are left out." in out
 
@@ -143,7 +143,7 @@ def test_a_head_with_other_weights_is_told_from_those_with_other_input(run, home
     said = " ".join(out.split())
     assert "The key or query weights of 1 head (0.0) differ" in said
     assert " 0.0%" not in out
-    assert changed == 0 or "because of other input" in said
+    assert changed == 0 or "because their input changed" in said
 
 
 def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
@@ -170,13 +170,13 @@ def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
 REFUSED = {
     "one model": (
         ["other", "--text", "text.txt"],
-        "expected two models, or a folder with checkpoints, got one model: other",
+        "expected two models, or a folder of checkpoints, got one model: other",
     ),
     "another tokenizer": (
         ["runs/checkpoint-200", "other", "--text", "text.txt"],
-        "other: expected a tokenizer that gives the tokens of runs/checkpoint-200 for this text, got others",
+        "other: its tokenizer gives other tokens for this text than that of runs/checkpoint-200",
     ),
-    "no text": (["runs"], "--text, --images: expected at least one of them, got none"),
+    "no text": (["runs"], "--text, --images: expected at least one of them"),
     "no such sequence": (["runs", "--text", "text.txt", "--sentence", 3], "--sentence: expected a number from 1 to 2"),
     "no such folder": (["nowhere", "--text", "text.txt"], "nowhere: no such folder"),
 }

@@ -150,7 +150,7 @@ def test_theory_has_one_sentence_where_no_theorem_applies(tmp_path, fit_here):
     assert number(error) in pages["saturated"]
     assert "What theory says" in pages["saturated"]
     assert results["saturated"]["accuracy"]["test"] is None
-    for name, reason in (("soft", "not saturated"), ("trained", "no theorem describes")):
+    for name, reason in (("soft", "not saturated"), ("trained", "no theorem covers")):
         result, page = results[name], pages[name]
         assert result["direction_error"] is None
         assert result["theory"] is None
@@ -249,7 +249,7 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
     assert next(h for s, h in holds.items() if "constant learning rate" in s) is False
     assert any("cone" in statement for statement in holds)
     if result["direction_error"] is not None:
-        assert "does not say that this is the limit" in html
+        assert "does not prove that this is the limit" in html
 
 
 def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
@@ -330,15 +330,15 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
         (
             ["digit-patches", "--draws", "2"],
-            "--draws: expected 1 for digit-patches, whose data are not drawn at random, got 2",
+            "--draws: expected 1 for digit-patches, whose data are not random, got 2",
         ),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
         (
             ["reviews.csv"],
-            r"--label: .* in reviews.csv, got none; for labelled texts use attsvm fit-text",
+            r"--label: .* in reviews.csv; for labelled texts use attsvm fit-text",
         ),
-        (["x.npy"], r"got 'x.npy'; numpy.savez\('problem.npz', tokens=X, labels=y\) writes a file .npz"),
+        (["x.npy"], r"got 'x.npy'; numpy.savez\('problem.npz', tokens=X, labels=y\) writes such a file .npz"),
         (["mine"], "got 'mine'; did you mean mine.npz\\?"),
         (["no_such_module:Source"], "source: 'no_such_module:Source' cannot be imported"),
         (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
@@ -498,11 +498,11 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
     assert result["data"]["sequences"] == 12
     assert result["data"]["classes"] == ["left", "right"]
     html = (tmp_path / "out" / "index.html").read_text()
-    assert "<title>Bright halves: attention, fixed head</title>" in html
+    assert "<title>Bright halves: attention, fixed prediction head</title>" in html
     assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} >= {"pictures", "attention"}
     assert fit_here("stripes_source:ten", "--steps", 30)["data"]["sequences"] == 10
     for said, *arguments in (
-        ("stripes: expected no option for a source that is an instance", "stripes_source:ten", "--option", "number=3"),
+        ("stripes: expected no options for a source object", "stripes_source:ten", "--option", "number=3"),
         ("number: expected number of pictures, got 'x'", "stripes_source:Stripes", "--option", "number=x"),
         ("expected a Source or a subclass of it, got str", "stripes_source:__name__"),
     ):

@@ -448,7 +448,7 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
     for selected, places in zip(result["selected"]["0.1"], result["queries"], strict=True):
         assert all(token <= place for token, place in zip(selected, places, strict=True))
     status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
-    assert "as with rotary positions" in " ".join(out.split())
+    assert "for example because of rotary positions" in " ".join(out.split())
     assert "The special tokens are not known" in out
 
 
@@ -610,27 +610,30 @@ REFUSED = {
         "--target: expected a model with an encoder and a decoder, got BertModel",
     ),
     "target alone": (["vit", "--images", "pictures", "--target", "text.txt"], "--target: expected --text or --sounds"),
-    "sounds and text": (["bert", "--text", "text.txt", "--sounds", "pictures"], "--sounds: expected no --text"),
+    "sounds and text": (
+        ["bert", "--text", "text.txt", "--sounds", "pictures"],
+        "--sounds: expected neither --text nor --images",
+    ),
     "sounds of a model of texts": (
         ["bert", "--sounds", "steps"],
         "steps: no sounds (.wav)",
     ),
-    "no text": (["bert"], "--text, --images: expected at least one of them, got none"),
+    "no text": (["bert"], "--text, --images: expected at least one of them"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
     "no chat template": (
         ["bert", "--text", "text.txt", "--chat"],
-        "--chat: expected a tokenizer with a chat template, got that of bert without one",
+        "--chat: the tokenizer of bert has no chat template",
     ),
     "no pairs": (
         ["bert", "--text", "text.txt", "--pairs"],
-        "--pairs: expected one tab between two sentences, got 0 in text 1",
+        "--pairs: expected two sentences with one tab between them, got 0 in text 1",
     ),
     "a chat of pairs": (
         ["bert", "--text", "text.txt", "--chat", "--pairs"],
-        "--chat, --pairs: expected one of them, got both",
+        "--chat, --pairs: cannot be used together",
     ),
-    "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text, got none"),
+    "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text with it"),
     "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
     "no model": (
@@ -652,7 +655,7 @@ REFUSED = {
     ),
     "held out": (
         ["bert", "--text", "text.txt", "--held-out", "text.txt"],
-        "--held-out: expected --text and a head in detail by --head, got no --head",
+        "--held-out: expected --text and --head L.H with it; --head is missing",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
@@ -660,11 +663,11 @@ REFUSED = {
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
     "words for pictures": (
         ["bert", "--images", "pictures"],
-        "bert: expected a model of pictures, got one without an image processor; use --text FILE",
+        "bert: expected a model for pictures, but it has no image processor; use --text FILE",
     ),
     "no checkpoints": (
         ["bert", "--text", "text.txt", "--checkpoints", "pictures"],
-        "pictures: expected folders with models whose names end with a training step",
+        "pictures: expected folders of models whose names end with a training step",
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
     "unknown attention": (["yoso", "--text", "text.txt"], "model: expected attention of a known family (ALBERT,"),
@@ -687,7 +690,7 @@ def test_what_cannot_be_inspected_is_one_line(refused, monkeypatch, home, case):
 
 
 def test_pairs_of_sentences_have_no_pictures(tmp_path):
-    with pytest.raises(ProblemError, match="--pairs, --images: expected one of them, got both"):
+    with pytest.raises(ProblemError, match="--pairs, --images: cannot be used together"):
         text_options(tmp_path, tmp_path, special_tokens=True, chat=False, pairs=True)
 
 

@@ -70,11 +70,11 @@ def run(command, monkeypatch, tmp_path):
         (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
         (["fit", "digits", "--nope"], "No such option: --nope"),
         (["nope"], "No such command 'nope'; see attsvm --help"),
-        (["fit", "digits", "--seeds", "2"], "--seeds: no longer an option; write --draws; see attsvm fit --help"),
-        (["train", "p.npz", "--margin-tol", "1"], "--margin-tol: no longer an option; write --option margin_tol=VALUE"),
-        (["fit-text", "a.csv", "--p", "2"], "--p: no longer an option; write --option p=VALUE; see attsvm fit-text"),
-        (["inspect", "bert", "--view", "1.0"], "--view: no longer an option; write --head L.H --head all; see"),
-        (["problem", "p.npz", "--dim", "3"], "--dim: expected it with --example only, which writes a problem"),
+        (["fit", "digits", "--seeds", "2"], "--seeds: no longer an option; use --draws; see attsvm fit --help"),
+        (["train", "p.npz", "--margin-tol", "1"], "--margin-tol: no longer an option; use --option margin_tol=VALUE"),
+        (["fit-text", "a.csv", "--p", "2"], "--p: no longer an option; use --option p=VALUE; see attsvm fit-text"),
+        (["inspect", "bert", "--view", "1.0"], "--view: no longer an option; use --head L.H --head all; see"),
+        (["problem", "p.npz", "--dim", "3"], "--dim: only allowed with --example, which writes a problem"),
         (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
         (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
@@ -93,7 +93,7 @@ def test_a_run_or_a_solve_that_does_not_end_as_requested_has_a_warning_and_an_ex
     problem.save("problem.npz")
     # where the head is zero, so is the gradient
     attsvm.Problem(problem.tokens, labels=problem.labels, head=np.zeros(3)).save("flat.npz")
-    stalled = "attsvm: warning: the run is stalled: the gradient is exactly zero, so there is nothing to follow\n"
+    stalled = "attsvm: warning: the run is stalled: the gradient is exactly zero, so training cannot continue\n"
     for command, name, *options in (
         ("train", "run.npz", "--steps", 5),
         ("fit", "result", "--steps", 5, "--no-train-head"),
@@ -104,7 +104,10 @@ def test_a_run_or_a_solve_that_does_not_end_as_requested_has_a_warning_and_an_ex
         assert (tmp_path / name).exists()
     status, stderr = run("solve", "problem.npz", "--selected", "optimal", "--norm", "l1.5", "--max-steps", 1)
     assert status == 3
-    assert stderr == "attsvm: warning: the solution is inaccurate: the gap or the violation exceeds the tolerance\n"
+    assert (
+        stderr
+        == "attsvm: warning: the solution is inaccurate: the duality gap or the violation exceeds the tolerance\n"
+    )
     assert run("train", "problem.npz", "--steps", 5) == (0, "")
 
 
@@ -137,7 +140,7 @@ def test_every_command_is_quiet_or_verbose_alike(run, capsys):
     traceback, line = stderr.split("\nattsvm: ")
     assert "Traceback" in traceback
     assert run("train", "nothing.npz", "-q") == (status, f"attsvm: {line}")
-    assert run("train", "nothing.npz", "-q", "-v")[1] == "attsvm: --quiet, --verbose: expected one of them, got both\n"
+    assert run("train", "nothing.npz", "-q", "-v")[1] == "attsvm: --quiet, --verbose: cannot be used together\n"
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_an_unfinished_line_of_a_running_training_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b\n1,2\n", "not what an AttentionMonitor writes .the first line is not step,head,measure,value"),
+        ("a,b\n1,2\n", "not written by an AttentionMonitor .the first line is not step,head,measure,value"),
         ("step,head,measure,value\n", "expected at least one record, got none"),
         ("step,head,measure,value\n0,0.0,entropy\n", "line 2 has 3 values"),
         ("step,head,measure,value\n0,0.0,entropy,inf\n", "line 2 has the value inf"),

@@ -108,7 +108,7 @@ def test_the_limit_of_contexts_takes_no_memory_and_too_long_steps_are_named():
         (["none.txt"], "none.txt: no such file"),
         (["corpus.pdf"], "corpus.pdf: expected a file .txt, .parquet"),
         (["empty.txt"], "empty.txt: expected texts with words, got none"),
-        (["one.txt"], "texts: expected at least two, to set some apart, got 1"),
+        (["one.txt"], "texts: expected at least two, so that some can be set apart, got 1"),
         (
             ["plain.txt"],
             "texts: expected contexts that contain their next word and another one",

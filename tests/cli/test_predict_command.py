@@ -200,7 +200,7 @@ def test_numbers_are_predicted_by_a_regressor(tmp_path, command, monkeypatch, qu
 
 
 BAD = {
-    "bag: expected the column of .* that names the bag of each row, got none": {"labels": "active"},
+    "bag: expected the column of .* with the bag of each row": {"labels": "active"},
     "labels: expected one column, got active, site; fit each by itself, as `attsvm fit .*bags.csv --label active": {
         "bag": "molecule",
         "labels": ["active", "site"],
@@ -228,8 +228,8 @@ def test_a_fit_to_a_table_that_lacks_something_says_what(folder, named):
 
 
 WRITTEN = {
-    "--bag: expected the column of bags.csv that names the bag of each row": ["--label", "active"],
-    "--label: expected the name of the column of the labels": ["--bag", "molecule"],
+    "--bag: expected the column of bags.csv with the bag of each row": ["--label", "active"],
+    "--label: expected the name of the column with the labels": ["--bag", "molecule"],
     "--label: expected one column, got active, site": ["--bag", "molecule", "--label", "active", "--label", "site"],
     "bags.csv: --label: expected one entry of 'site' in each bag": ["--bag", "molecule", "--label", "site"],
     "bags.csv: --groups: expected one entry of 'site' in each bag": [
@@ -251,9 +251,9 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
     for content, named in (
         ("b,x,y\na,1,0\na,2\n", "line 3: expected 3 fields, as in the header, got 2"),
         ("b,x,x\na,1,0\n", "expected one column 'x', got 2"),
-        ("b,x,y\n,1,0\n", "expected a bag for each row"),
-        ("", "expected a header and a row for each token, got an empty file"),
-        ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; write the file anew"),
+        ("b,x,y\n,1,0\n", "expected a bag in each row"),
+        ("", "expected a header, and a row for each token, got an empty file"),
+        ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; convert the file"),
         (
             ",b,x,y\n0,a,1,0\n",
             "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop=",
@@ -266,7 +266,7 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
     path.write_bytes(b"b,x\n\xff,1\n")
     with pytest.raises(ProblemError, match="expected UTF-8"):
         read_bags(path, "b")
-    with pytest.raises(ProblemError, match=r"new.txt: expected bags, a table .csv, .tsv, .* or arrays .npz, .json"):
+    with pytest.raises(ProblemError, match=r"new.txt: expected bags: a table .csv, .tsv, .* or arrays .npz, .json"):
         read_bags("new.txt", "b")
 
 
@@ -369,7 +369,7 @@ def test_a_fit_of_two_classes_predicts_and_saves_its_model(tmp_path):
     of_numbers.save(tmp_path / "out")
     assert (attsvm.load_model(tmp_path / "out" / "model.npz").predict(bags.test) == found).all()
     fixed = attsvm.fit(tokens, labels=words, train_head=False, steps=50)
-    with pytest.raises(ProblemError, match=r"^predict: expected a fit whose prompt and head are trained together"):
+    with pytest.raises(ProblemError, match=r"^predict: expected a fit that trains prompt and prediction head together"):
         fixed.predict(bags.test)
 
 

@@ -47,7 +47,7 @@ def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
     assert {line.split()[0] for line in printed.splitlines() if line[0] != " "} == {"torch.optim.AdamW", "optax.adamw"}
     code, printed, _ = command("profile", "--catalogue", "adamw", "--json")
     assert {entry["optimizer"] for entry in json.loads(printed)["entries"]} == {"torch.optim.AdamW", "optax.adamw"}
-    alone = "--catalogue: expected the name of an optimizer or none, and no option but --json"
+    alone = "--catalogue: expected no argument or the name of an optimiser, and no option except --json"
     others = [
         (["--catalogue", *other], alone) for other in (["optax.sgd", "--seeds", 3], ["--seeds", 3], ["--steps", 9])
     ]

@@ -35,7 +35,7 @@ def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
 
 def test_a_device_that_does_not_exist_is_refused_before_anything_is_measured(tmp_path):
     refused = CliRunner().invoke(app, ["reproduce", "all", "--device", "cuda", "--out", str(tmp_path / "papers")])
-    assert "device: expected one that exists here, 'cpu', got 'cuda'" in str(refused.exception)
+    assert "device: expected one of those available here, 'cpu', got 'cuda'" in str(refused.exception)
     assert not (tmp_path / "papers").exists()
 
 

@@ -107,7 +107,7 @@ def test_a_norm_is_found_by_its_import_path(solve, problem_file, tmp_path, monke
     ("arguments", "said"),
     [
         (["absent.npz", "--selected", "optimal"], "absent.npz: no such file"),
-        (["problem.npz"], "--selected: expected `optimal`, or a file .npy or .npz, got none"),
+        (["problem.npz"], "--selected: expected `optimal`, or a file .npy or .npz"),
         (["problem.npz", "--selected", "first"], "--selected: expected `optimal`, or a file .npy or .npz, got 'first'"),
         (["problem.npz", "--selected", "optimal", "--tol", "0"], "--tol: expected a positive number, got 0"),
         (["problem.npz", "--selected", "absent.npy"], "absent.npy: no such file"),

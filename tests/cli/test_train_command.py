@@ -113,8 +113,8 @@ def test_mini_batches_and_tolerances(train):
         (["absent.npz"], "absent.npz: no such file"),
         (["problem.npz", "--out", "run.txt"], "run.txt: expected a name that ends with .npz"),
         (["problem.npz", "--option", "p=2"], "p: not an option of normalized_gradient_descent"),
-        (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent, got none"),
-        (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent"),
         (["problem.npz", "--optimizer", "mirror_descent", "--option", "p=1"], "p: expected 1 < p < inf, got 1"),
         (
             ["problem.npz", "--optimizer", "adam", "--option", "relative=true"],
@@ -122,11 +122,14 @@ def test_mini_batches_and_tolerances(train):
         ),
         (["problem.npz", "--optimizer", "polyak", "--option", "growth=0.1"], "learning_rate: not an option of polyak"),
         (["problem.npz", "--learning-rate", "-1", "--option", "growth=0.1"], "--learning-rate: .*>= 0.*-1"),
-        (["problem.npz", "--learning-rate", "1", "--option", "learning_rate=2"], "--learning-rate: expected it once"),
+        (
+            ["problem.npz", "--learning-rate", "1", "--option", "learning_rate=2"],
+            "--learning-rate, --option learning_rate: expected only one",
+        ),
         (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
         (
             ["problem.npz", "--optimizer", "adamw"],
-            "--optimizer: expected a name .*got 'adamw'; optax:adamw is that of optax. The names",
+            "--optimizer: expected a name .*got 'adamw'; for optax's adamw, write optax:adamw. The names",
         ),
         (["problem.npz", "--option", "growth=-1"], "growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),

@@ -71,7 +71,7 @@ def test_half_precision_coordinates_and_tables(features, tmp_path):
     np.testing.assert_array_equal(slides.bags[0], array.astype(np.float16))
     np.testing.assert_allclose(slides.bags[1], array, rtol=2**-8)
     np.testing.assert_array_equal(slides.coordinates(0), coords)
-    with pytest.raises(ProblemError, match=r"b\.pt: expected HDF5 with coordinates of patches"):
+    with pytest.raises(ProblemError, match=r"b\.pt: expected an HDF5 file with the coordinates of patches"):
         slides.coordinates(1)
     pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
     named = read_slides(
@@ -98,8 +98,8 @@ def test_what_is_wrong_with_a_slide_is_said(features, tmp_path):
         "deep": r"deep\.h5: expected features of shape \(T, d\) or \(1, T, d\), got \(2, 10, 6\)",
         "damaged": r"damaged\.h5: cannot be read as HDF5",
         "other": r"other\.h5: expected a dataset 'features', got coords",
-        "dict": r"dict\.pt: cannot be read as a tensor of PyTorch \(expected a tensor, got dict\)",
-        "broken": r"broken\.pt: cannot be read as a tensor of PyTorch",
+        "dict": r"dict\.pt: cannot be read as a PyTorch tensor \(expected a tensor, got dict\)",
+        "broken": r"broken\.pt: cannot be read as a PyTorch tensor",
         "absent": r"expected a file \.h5 or \.pt for each slide, got none for absent",
         "good": r"table: expected each slide once, got 'good' in several rows",
         "": r"table: expected 'slide_id' and 'label' in each row",

@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_refused(data):
     for y, message in (
         (labels.to_numpy(), "y: expected values that name their bags"),
         (labels[1:], "got none for bag 00"),
-        (pandas.concat([labels, labels[:1]]), "several for a bag"),
+        (pandas.concat([labels, labels[:1]]), "several for some bag"),
     ):
         with pytest.raises(ProblemError, match=message):
             classifier().fit(frame, y, bag="bag")
@@ -126,14 +126,14 @@ def test_what_does_not_fit_is_refused(data):
         with pytest.raises(ProblemError, match=message):
             fitted.predict(changed)
     with pytest.raises(
-        ProblemError, match=r"numbers in column 'bag', got String; if it names the bag .*, write bag='bag'$"
+        ProblemError, match=r"numbers in column 'bag', got String; if it is the bag .*, write bag='bag'$"
     ):
         classifier().fit(frame, labels)
     sequences = Sequences.from_table(frame, bag="bag")
     of_sequences = classifier().fit(sequences, labels[frame["bag"].unique()])
     with pytest.raises(ProblemError, match=r"write Sequences\.from_table\(X, bag='bag'\)$"):  # predict has no bag=
         of_sequences.predict(frame)
-    with pytest.raises(ProblemError, match="rows are sequences of one token: name the bags of a table in bag=, or"):
+    with pytest.raises(ProblemError, match="each row counts as a sequence of one token: pass a table with bag=, or"):
         classifier().fit(frame.assign(bag=frame["bag"].str[-2:].astype(int)), labels)
     with pytest.raises(ProblemError, match="X: expected at least one row, got none"):
         fitted.predict(frame[:0])
@@ -152,7 +152,11 @@ def test_what_does_not_fit_is_refused(data):
 def test_a_list_of_tables_is_refused_as_their_columns_may_differ(data):
     _, labels, frame = data
     frames = [group[["a", "b", "c"]] for _, group in frame.groupby("bag")]
-    with pytest.raises(ProblemError, match=r"^X: expected arrays, got tables; write one table with bag=, or Sequences"):
+    with pytest.raises(
+        ProblemError,
+        match=r"^X: expected arrays, got tables; pass one table with bag=, or use "
+        r"Sequences",
+    ):
         classifier().fit(frames, labels.to_numpy())
 
 
@@ -269,7 +273,7 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
         classifier().fit(single, numbers)
     with pytest.raises(ProblemError, match="mask: expected bool"):
         Sequences.from_padded(tokens, 2 * mask)
-    with pytest.raises(ProblemError, match=r"tokens: expected shape \(n, T, d\), got .*; Sequences\.from_arrays takes"):
+    with pytest.raises(ProblemError, match=r"tokens: expected shape \(n, T, d\), got .*; use Sequences\.from_arrays"):
         Sequences.from_padded(arrays, mask)
 
 

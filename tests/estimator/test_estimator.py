@@ -368,7 +368,7 @@ def test_a_series_and_a_table_of_arrays_are_refused():
         (
             np.ones((5, 3)),
             [0, 1],
-            "y: expected 5 labels, .*, got 2; rows are sequences of one token: name the bags",
+            "y: expected 5 labels, .*, got 2; each row counts as a sequence of one token",
         ),
         ([["x"], ["y"]], [0, 1], "got other entries .could not convert string to float: .*'x'"),
         (np.ones((2, 3, 1, 1)), [0, 1], r"X: expected an array \(n, T, d\) .*, got \(2, 3, 1, 1\)$"),
@@ -401,12 +401,15 @@ def test_what_does_not_fit_is_refused_in_one_line(X, y, message):
         ),
         (
             {"optimizer": optax.adam(0.1), "learning_rate": 0.1},
-            "learning_rate: expected None with an optimizer that has its own, got 0.1",
+            "learning_rate: expected None with an optimiser object, which has its own, got 0.1",
         ),
         ({"p": 1.0}, "p: expected a number above 1, got 1.0"),
         ({"batch_size": 0}, "batch_size: expected an integer >= 1, got 0"),
         ({"class_weight": {0: -1.0, 1: 5.0}}, r"class_weight: expected finite numbers >= 0, got \[-1.0, 5.0\]"),
-        ({"class_weight": {0: 0.0, 1: 0.0}}, "sample_weight, class_weight: expected products with a positive sum"),
+        (
+            {"class_weight": {0: 0.0, 1: 0.0}},
+            "sample_weight, class_weight: expected products with a positive, finite sum",
+        ),
         ({"learning_rate": 1e30, "optimizer": "gradient_descent"}, "learning_rate: training diverged"),
     ],
 )

@@ -107,7 +107,9 @@ def reference(request):
     return request.param, expected
 
 
-@pytest.mark.filterwarnings("ignore:y. expected one value for each bag, got one for each row; they are equal")
+@pytest.mark.filterwarnings(
+    "ignore:y. expected one value for each bag, got one for each row; the values in a bag are equal"
+)
 @pytest.mark.parametrize("name", SAME)
 def test_a_table_of_the_same_bags_gives_the_same_decisions(reference, name):
     (make, expected), (X, labels) = reference, SAME[name]
@@ -218,7 +220,7 @@ REFUSED = [
     (case(X=NUMBERS, y=pandas.concat([LABELS, LABELS[:1]])), "^y: expected one value for each bag"),
     (case(X=NUMBERS, y=0 * LABELS), "^y: expected at least two classes"),
     (case(X=NUMBERS, y=LABELS.where(LABELS.index != "b04")), "^y: expected a label for each sequence"),
-    (case(X=NUMBERS.assign(bag=NUMBERS["bag"].where(~HOLES))), "^bag: expected a bag for each"),
+    (case(X=NUMBERS.assign(bag=NUMBERS["bag"].where(~HOLES))), "^bag: expected a bag in each"),
     (case(X=NUMBERS.assign(a=NUMBERS["a"].where(~HOLES))), "^X: .* NaN in row 3 of .*, column a"),
     (case(X=NUMBERS.rename(columns={"bag": "Bag"})), "^bag: expected one of the columns"),
     (case(X=NUMBERS[["bag"]]), "^X: expected at least one column of numbers"),
@@ -226,13 +228,13 @@ REFUSED = [
     (case(X=NUMBERS.groupby("bag")), "^X: expected a table with the column 'bag'"),
     (
         case(X=pandas.concat([NUMBERS, NUMBERS[["a"]]], axis=1)),
-        "X: expected different names of columns, got 'a' 2 times",
+        "X: expected different column names, got 'a' 2 times",
     ),
     (
         case(X=NUMBERS.set_axis(pandas.MultiIndex.from_product([["x"], ["bag", "a", "b"]]), axis=1), bag=("x", "bag")),
-        "X: expected names of columns in one row, got 2 rows",
+        "X: expected column names in one row, got 2 rows",
     ),
-    (case(X=NUMBERS, bag=["bag", "a"]), r"bag: expected the name of one column, .* got \['bag', 'a'\]"),
+    (case(X=NUMBERS, bag=["bag", "a"]), r"bag: expected the name of one column .* got \['bag', 'a'\]"),
     (case(X=NUMBERS.set_index("bag")), r"bag: expected .* got 'bag'; it is in the index: X.reset_index\('bag'\)"),
     (case(X=with_column(FLAGS.mask(HOLES, None))), "got NaN in row 3 of sequence b01, column flag; fill"),
     (case(X=with_column(FLAGS.astype("boolean").mask(HOLES))), "got NaN in row 3 of sequence b01, column flag; fill"),
@@ -289,7 +291,7 @@ def test_words_that_the_fit_had_not_are_named():
     assert list(fitted.token_net_.get_feature_names_out()) == names
     assert fitted.prompt_.shape[-1] == len(names)
     new = WORDS.assign(site=WORDS["site"].replace("west", "east").mask(HOLES))
-    with pytest.warns(RuntimeWarning, match="X: column 'site' has a missing entry, east, which the fit had not"):
+    with pytest.warns(RuntimeWarning, match="X: column 'site' has a missing entry, east, unlike in the fit"):
         found = fitted.decision_function(new)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -336,7 +338,7 @@ def test_a_transformer_gets_a_frame_of_the_library_of_the_table():
 
 def test_a_sparse_output_that_does_not_fit_into_the_memory_is_named(monkeypatch):
     monkeypatch.setattr("attsvm.estimator.token_net.free_memory", lambda: 900)
-    with pytest.raises(ProblemError, match=r"a sparse one that takes .* as an array"):
+    with pytest.raises(ProblemError, match=r"a sparse one that needs .* as an array"):
         decisions(CLASSIFIERS[0], NUMBERS, net=FunctionTransformer(lambda frame: sp.csr_array(frame.to_numpy())))
 
 

@@ -146,7 +146,7 @@ def test_what_is_no_data_is_refused_when_it_is_saved(fitted, tmp_path):
         AttentionClassifier().save(tmp_path / "model.npz")
     with_function = FunctionTransformer(lambda tokens: tokens)
     model = AttentionClassifier(token_net=with_function, **SHORT).fit(arrays, np.arange(60) % 2)
-    with pytest.raises(ProblemError, match=r"^model/token_net: .*; save the estimator by joblib.dump"):
+    with pytest.raises(ProblemError, match=r"^model/token_net: .*; save the estimator with joblib.dump"):
         model.save(tmp_path / "model.npz")
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     model = AttentionClassifier(token_net=torch.nn.Linear(2, 3), **SHORT).fit(arrays, np.arange(60) % 2)
@@ -231,7 +231,7 @@ def test_predictions_refuse_other_columns_kinds_and_units_by_name(fitted, tmp_pa
         for predict in (model.predict, model.attention, lambda X: model.report(X, table(seed=1)[1])):
             with pytest.raises(ProblemError, match=named):
                 predict(changed_table)
-    with pytest.warns(RuntimeWarning, match="column 'site' has above, which the fit had not"):
+    with pytest.warns(RuntimeWarning, match="column 'site' has above, unlike in the fit"):
         model.predict(new.assign(site="above"))
     in_grams = new.assign(mass=new.mass * 1000)
     model.ranges_ = None

@@ -41,7 +41,9 @@ def test_labels_of_rows_are_those_of_their_bags_and_never_looked_up_as_bags(tabl
         (frame.assign(bag=frame["bag"].map("bag {}".format)), of_rows),
     ):
         with pytest.warns(
-            UserWarning, match=r"^y: expected one value for each bag, got one for each row; they are equal"
+            UserWarning,
+            match=r"^y: expected one value for each bag, got one for each row; the values in a bag are "
+            r"equal",
         ):
             assert (aligned(X, y) == expected).all()
     with pytest.raises(ProblemError, match=r"^y: .* with several in bag \d+; reduce them, as y\.groupby\(X\['bag'\]\)"):
@@ -62,7 +64,7 @@ def test_labels_of_bags_are_found_whatever_the_numbers_of_rows(table):
         # several labels within a bag of few rows: those of the index are no labels of the rows
     one_row = pandas.DataFrame({"bag": np.arange(20)[::-1], "a": 0.0})
     with pytest.raises(
-        ProblemError, match=r"an index of bags, got one that names the bags and the rows, .*rename_axis"
+        ProblemError, match=r"an index of bags, got one that fits both the bags and the rows, .*rename_axis"
     ):
         aligned(one_row, labels.rename_axis(None))
     assert (aligned(one_row, labels) == labels[::-1]).all()
@@ -117,7 +119,7 @@ def test_labels_of_sequences_of_a_table_in_another_order_are_refused(table):
     model = AttentionClassifier(max_steps=1, random_state=0)
     for y in (labels, labels.reset_index(drop=True)):
         with pytest.raises(
-            ProblemError, match=r"^y: expected the order of the bags, .*; write y\.loc\[X\.names\], or y\.to"
+            ProblemError, match=r"^y: expected the bags in the order of X, .*; write y\.loc\[X\.names\], or y\.to"
         ):
             model.fit(bags, y)
     in_order = labels.loc[bags.names]

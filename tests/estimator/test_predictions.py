@@ -89,7 +89,7 @@ def test_a_regressor_predicts_its_quantity_as_a_sum_over_tokens(loss):
     np.testing.assert_allclose(found.constant + sums, found.values, rtol=1e-9, atol=1e-9)
     assert (found.contribution * (found.values - found.constant) >= 0).all()
     if loss == "cox":
-        with pytest.raises(ProblemError, match=r"^labels: expected none for log hazard ratios"):
+        with pytest.raises(ProblemError, match=r"^labels: expected None for log hazard ratios"):
             predict_bags(regressor, BagFile(bags.test, of_test))
         return
     compared = predict_bags(regressor, BagFile(bags.test, of_test))

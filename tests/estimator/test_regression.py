@@ -201,7 +201,7 @@ def test_partial_fit_and_warm_start_go_on_with_the_same_loss():
     before = warm.history_["objective"][-1]
     assert warm.fit(arrays, y).history_["objective"][1] < before
     with pytest.raises(
-        ProblemError, match="loss, quantile: expected those of before with warm_start, got QuantileLoss"
+        ProblemError, match="loss, quantile: expected the same values as before with warm_start, got QuantileLoss"
     ):
         warm.set_params(loss="quantile").fit(arrays, y)
 
@@ -217,7 +217,7 @@ def test_early_stopping_holds_out_a_tenth_of_at_least_ten():
     place = own.history_["steps"].index(own.kept_step_)
     assert own.history_["validation_score"][place] == pytest.approx(own.score(arrays[100:], y[100:]))
     noise = np.random.default_rng(0).normal(size=len(y))
-    with pytest.warns(RuntimeWarning, match="the score of the validation sequences, .*, is hardly better than"):
+    with pytest.warns(RuntimeWarning, match="the score of the validation sequences, .*, is barely better than"):
         short(max_steps=25).fit(arrays, noise).margin_report(arrays)
 
 

@@ -167,7 +167,7 @@ def test_a_tenth_of_the_events_is_held_out_however_few_are_censored():
         (lambda y: np.column_stack([y["event"], -y["time"]]), "y: expected finite times >= 0, got -1.4"),
         (lambda y: np.column_stack([np.zeros(40), y["time"]]), "y: expected some events, got none"),
         (lambda y: y[:7], "y: expected 40 targets, one for each sequence, got 7"),
-        (lambda y: [("yes", "long")] * 40, "y: expected .*, got entries that are no numbers"),
+        (lambda y: [("yes", "long")] * 40, "y: expected .*, got entries that are not numbers"),
         (lambda y: None, "AttentionRegressor requires y to be passed, but the target y is None"),
     ],
 )
@@ -182,6 +182,6 @@ def test_times_of_which_none_can_be_compared_have_no_score():
     arrays, y, _ = bags(40)
     regressor = AttentionRegressor(loss="cox", max_steps=1).fit(arrays, y)
     y["event"] = False
-    with pytest.raises(ProblemError, match="y: expected some targets that can be compared"):
+    with pytest.raises(ProblemError, match="y: expected targets that can be compared"):
         regressor.score(arrays, y)
     assert np.isnan(regressor.report(arrays, y).concordance)

@@ -83,7 +83,7 @@ def test_a_run_with_it_is_saved_and_resumed(problem, tmp_path):
 
 
 def test_what_is_no_optimizer_is_refused(problem):
-    with pytest.raises(attsvm.ProblemError, match=r"^optimizer: test_new_optimizer:HERE: expected an optimizer"):
+    with pytest.raises(attsvm.ProblemError, match=r"^optimizer: test_new_optimizer:HERE: expected an optimiser"):
         attsvm.train(problem, optimizer="test_new_optimizer:HERE", steps=1)
 
 

@@ -271,7 +271,7 @@ def test_attention_that_a_function_of_a_user_steers_is_not_measured_as_if_it_did
         assert model.config._attn_implementation == "steered"
         with pytest.warns(
             RuntimeWarning,
-            match=r"1 of 1 attention layer \(layers.0.self_attn\) did not attend as queries, keys and mask say",
+            match=r"1 of 1 attention layer \(layers.0.self_attn\) did not attend as their queries, keys and mask imply",
         ):
             assert recorded(0.0) == 0
     how["returns"] = True
@@ -427,7 +427,7 @@ def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, rec
             model(torch.zeros(1, 6, dtype=torch.long))
             monitor.step()
     [warned] = recwarn
-    assert "1 of 2 attention layers (layers.0) ran in no finished forward pass of step 0" in str(warned.message)
+    assert "1 of 2 attention layers (layers.0) did not run in a complete forward pass of step 0" in str(warned.message)
     assert warned.filename == __file__
     assert sorted(monitor.heads) == ["0.0", "0.1", "1.0", "1.1"]
     written = read_records(path)
@@ -541,10 +541,10 @@ def test_no_error_in_reading_ends_a_step(what, monkeypatch):
     if what == "weights":
         weight = attention.q_proj.weight.detach().as_subclass(Unreadable)
         attention.q_proj.weight = torch.nn.Parameter(weight, requires_grad=False)
-        why = "made queries and keys by weights that cannot be read, so norms of W are NaN; no rows"
+        why = "computed queries and keys by weights that cannot be read, so norms of W are NaN; no rows"
     elif what == "infinite":
         monkeypatch.setattr("attsvm.inspect.passes.triangular_product", lambda *_: np.full((4, 4, 4), np.nan))
-        why = "made queries and keys by weights that cannot be read, so norms of W are NaN; SVD did not converge"
+        why = "computed queries and keys by weights that cannot be read, so norms of W are NaN; SVD did not converge"
     elif what == "attention":
         monkeypatch.setattr(attention, "forward", wrapped(attention.forward))
         why = "cannot be read, so their heads are not recorded; "

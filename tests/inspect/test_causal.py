@@ -179,7 +179,7 @@ def test_what_cannot_be_tested_is_refused_by_name():
         ((batch["input_ids"],), {}, "pattern: expected a batch with input_ids, so that tokens are known"),
         ((batch,), {"controls": 0}, "controls: expected an integer >= 1, got 0"),
         ((batch,), {"draws": 1}, "draws: expected an integer >= 2, got 1"),
-        ((batch, "constant", "constant"), {}, "expected an origin that can be resampled on one side"),
+        ((batch, "constant", "constant"), {}, "expected at least one origin that can be resampled"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             explanation.test(*arguments, **options)

@@ -41,7 +41,7 @@ def test_only_the_head_that_was_changed_differs():
 def test_inspections_that_do_not_fit_are_refused():
     model, tokens = induction_circuit(), repeated(3, seed=1)
     one = inspected(model, tokens, margins=False, heads=[(0, 0)])
-    with pytest.raises(attsvm.ProblemError, match="with the queries of the first one"):
+    with pytest.raises(attsvm.ProblemError, match="with the same queries as the first"):
         attsvm.inspect.compare(one, inspected(model, tokens[:2], margins=False))
-    with pytest.raises(attsvm.ProblemError, match="none in common"):
+    with pytest.raises(attsvm.ProblemError, match="some of the same attention heads"):
         attsvm.inspect.compare(one, inspected(model, tokens, margins=False, heads=[(1, 1)]))

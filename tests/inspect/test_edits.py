@@ -316,7 +316,7 @@ def test_the_report_measures_the_running_model():
     assert once == again
     with pytest.raises(ProblemError, match="held_out: expected the text of the targets"):
         edit.report(targets=TARGETS)
-    with pytest.raises(ProblemError, match="expected those of the held-out text, or"):
+    with pytest.raises(ProblemError, match="expected targets for the held-out text, or"):
         inspection(model).edit(LAYER, HEAD, TARGETS).report(other)
 
 

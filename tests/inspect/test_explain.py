@@ -301,7 +301,7 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
             inspection.explain(*arguments)
     assert inspection.explain(0, np.int64(1)).heads == (1,)
     inspection.save(tmp_path / "saved.npz")
-    with pytest.raises(attsvm.ProblemError, match="without its model and batch"):
+    with pytest.raises(attsvm.ProblemError, match="has no model and batch"):
         attsvm.inspect.Inspection.load(tmp_path / "saved.npz").explain(0, 0)
     mpt, words = CASES["mpt, with clipped queries and keys"]
     with pytest.raises(attsvm.ProblemError, match=r"that make the queries and keys of blocks.0.attn are not known"):

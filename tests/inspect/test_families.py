@@ -194,7 +194,7 @@ def test_every_layer_that_runs_is_read_or_the_model_is_refused(monkeypatch):
         refused(unread, model, words() | {"both": torch.tensor([False, False, True])})
     model = bert()
     model.encoder.layer[1] = model.encoder.layer[0]
-    refused("expected one call of .*attention.self in a pass, got more", model, words())
+    refused("expected one call of .*attention.self per pass, got several", model, words())
 
 
 def test_layers_whose_weights_are_no_matrix_are_inspected_without_w():
@@ -454,7 +454,7 @@ def refused(match, model, batch, **options):
 
 def test_what_cannot_be_inspected_is_refused_in_one_line():
     x, layout = torch.zeros(2, 6, 16), attsvm.inspect.Layout("0")
-    own = r"; family=attsvm\.inspect\.Layout\(\.\.\.\) names modules of your own$"
+    own = r"; family=attsvm\.inspect\.Layout\(\.\.\.\) can name your own modules$"
     refused(r"Linear has no attention layer of a known family \(ALBERT, BLOOM, .*" + own, nn.Linear(16, 16), x)
     refused(r"has no attention layer that Layout\(modules='0'\) matches", nn.Linear(16, 16), x, family=layout)
     refused("Linear does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout)

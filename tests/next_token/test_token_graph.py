@@ -218,14 +218,14 @@ def test_bad_vocabularies_and_graphs_without_edges_are_named():
         attsvm.token_graph([[0, 1, 2]], [1], num_tokens=2)
     documents = attsvm.TokenGraph.from_documents([[0, 1, 2, 0, 1, 0, 2, 1]], length=3, num_tokens=3)
     assert documents.is_cyclic
-    with pytest.raises(attsvm.ProblemError, match="sequences: expected the contexts of a graph of documents"):
+    with pytest.raises(attsvm.ProblemError, match="sequences: expected the contexts, because a graph of documents"):
         documents.finite_minimiser(np.eye(3))
     with pytest.raises(attsvm.ProblemError, match="sequences: expected the contexts of the graph"):
         documents.finite_minimiser(np.eye(3), [[0, 1, 2]], [0])
     with pytest.raises(attsvm.ProblemError, match="num_tokens: expected an integer from 1 to 2000000"):
         attsvm.token_graph([[3_000_000, 1, 2]], [1])
     # the first token is between the two others
-    with pytest.raises(attsvm.ProblemError, match="graph: expected an order that weights can separate"):
+    with pytest.raises(attsvm.ProblemError, match="graph: expected an order that some weights can give"):
         graph.predict([[0, 1]], np.array([[1.0], [0.0], [-1.0]]))
 
 

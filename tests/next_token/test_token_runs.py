@@ -114,7 +114,7 @@ def test_models_whose_outputs_are_no_attention_are_refused():
         head=np.eye(3),
         **{**given, "keys": problem.keys + np.arange(6).reshape(2, 3, 1)},
     )
-    with pytest.raises(attsvm.ProblemError, match="keys: expected one key for each token"):
+    with pytest.raises(attsvm.ProblemError, match="keys: expected equal keys for equal tokens"):
         attsvm.predict_direction(moved, run)
     for sequences, words in (([[0], [1]], "at least two tokens"), ([[0, 1, 2]], "a position whose next token")):
         with pytest.raises(attsvm.ProblemError, match=words):

@@ -210,7 +210,7 @@ def test_arguments_are_written_checked_and_named():
     with pytest.raises(ProblemError, match=r"scope: expected two parameters of one shape.*\(2, 3, 4\), \(2, 5, 4\)"):
         jax.eval_shape(lambda: kq.update(g, kq.init(g), g))
     one, bilinear = {"K": g["K"]}, optimizers.bilinear_descent()
-    with pytest.raises(ProblemError, match=r"params: expected K .* got matrices \(2, 3, 4\)"):
+    with pytest.raises(ProblemError, match=r"params: expected only the matrices K .* got matrices \(2, 3, 4\)"):
         jax.eval_shape(lambda: bilinear.update(one, bilinear.init(one), one))
 
 
@@ -224,7 +224,11 @@ def test_arguments_are_written_checked_and_named():
 )
 def test_bilinear_steps_train_two_factors_alone(options, found):
     problem = random_problem(3, 4, 3, 0)
-    with pytest.raises(ProblemError, match=rf"params: expected K \(.* and Q \(.*, got matrices .*{found}"):
+    with pytest.raises(
+        ProblemError,
+        match=r"params: expected only the matrices K \(.* and Q \(.*, got matrices "
+        rf".*{found}",
+    ):
         attsvm.train(problem, optimizer="bilinear_descent", **options)
 
 

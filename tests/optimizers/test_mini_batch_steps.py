@@ -150,5 +150,5 @@ def test_excess_is_refused_where_the_infimum_is_not_known(problem, options, expe
 
 def test_excess_is_refused_outside_of_training():
     descent = optimizers.log_gradient_descent()
-    with pytest.raises(attsvm.ProblemError, match=r"log_gradient_descent: expected attsvm\.train"):
+    with pytest.raises(attsvm.ProblemError, match=r"log_gradient_descent: only for attsvm\.train"):
         descent.update(np.ones(2), descent.init(np.zeros(2)))

@@ -185,7 +185,7 @@ SITUATIONS = {
 }
 
 REFUSED = {
-    ("mirror", "no params in update"): "params: expected the parameters in update, got None",
+    ("mirror", "no params in update"): "params: expected the parameters in update",
     # that of optax is refused, too
     ("muon", "no params in update"): "a transformation that requires the current value of parameters",
 }
@@ -309,17 +309,23 @@ def update(optimizer, gradient, *params, **given):
     ("call", "words"),
     [
         (lambda: update(optimizers.polyak(), PARAMS), "value: expected the loss as value= in update"),
-        (lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS), "value: expected the loss as value="),
+        (
+            lambda: update(optimizers.normalized(optax.polyak_sgd()), PARAMS),
+            "value: expected the loss as value= in update",
+        ),
         (
             lambda: update(optimizers.gradient_descent(), jnp.ones(2, jnp.complex64)),
-            "expected real numbers, got complex64; wrap the optimizer in optax.contrib.split_real_and_imaginary",
+            "expected real numbers, got complex64; wrap the optimiser in optax.contrib.split_real_and_imaginary",
         ),
         (lambda: update(optimizers.mirror_descent(p=3), PARAMS, PARAMS["k"]), "params: expected 4 arrays"),
-        (lambda: update(optimizers.bilinear_descent(), {"K": PARAMS["k"], "Q": PARAMS["k"]}), "params: .*got None"),
+        (
+            lambda: update(optimizers.bilinear_descent(), {"K": PARAMS["k"], "Q": PARAMS["k"]}),
+            "params: expected the parameters in update",
+        ),
         (lambda: optimizers.mirror_descent(p=1.05).init(jnp.ones(2, jnp.bfloat16)), "p: expected at least .*bfloat16"),
         (
             lambda: after_steps(optax.inject_hyperparams(optimizers.mirror_descent)(p=3.0)),
-            "p: expected a number, got a traced one; name p in static_args",
+            "p: expected a constant, got a traced number; list p in the static_args",
         ),
         (lambda: jax.jit(lambda x: optimizers.gradient_descent(x).init(PARAMS))(jnp.ones(2)), "learning_rate"),
         (lambda: theory.earliest_selection(random_problem(4, 5, 3, 0), learning_rate=0.0), "learning_rate: expected"),

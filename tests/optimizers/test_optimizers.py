@@ -435,8 +435,8 @@ def named(name, **options):
         ),
         (named("newton"), "optimizer: expected a name .*The names are .*adam, "),
         (named("polyak", p=2), "p: not an option of polyak; its options are target, longest"),
-        (named("mirror_descent"), "p: expected a value for mirror_descent, got none"),
-        (named("momentum"), "inner: expected a value for momentum, got none"),
+        (named("mirror_descent"), "p: expected a value for mirror_descent"),
+        (named("momentum"), "inner: expected a value for momentum"),
         (named("attsvm.norms:Lp.missing"), "cannot be imported"),
         (
             lambda: optimizers.chain(LearningRate(0.1), optimizers.gradient_descent(0.1)),

@@ -108,7 +108,7 @@ class Falling(Hypentropy):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "p: expected a value for mirror_descent, got none"),
+        ({}, "p: expected a value for mirror_descent"),
         ({"p": 2, "potential": OURS}, "potential: expected either potential or p, got both"),
         ({"potential": OURS, "relative": True}, "relative: expected False with a potential, got True"),
         ({"potential": NotInverse()}, r"potential: NotInverse: expected inverse\(gradient\(x\)\) = x"),

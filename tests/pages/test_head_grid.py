@@ -159,5 +159,5 @@ def test_names_of_a_text_name_no_patch_and_no_other_text():
     assert seen == [(names[0], names[0]), (numbers, numbers), (names[0], numbers)]
     both["decoder_input_ids"] = 1 + both["input_ids"]
     inspection = attsvm.inspect.inspect(transformers.T5Model(t5).eval(), both, margins=False)
-    with pytest.raises(attsvm.ProblemError, match="tokens: expected an encoder and a decoder that read the same text"):
+    with pytest.raises(attsvm.ProblemError, match="tokens: expected an encoder and a decoder with the same text"):
         inspection.view(tokens=names)

@@ -113,7 +113,7 @@ def test_a_batch_draws_margin_ratios_and_the_interval_of_their_mean(batch):
     compared = plot.compare(problem, {"a": run}, quantity="margin ratio", band="interval")
     np.testing.assert_array_equal(compared.lines[0].get_ydata(), axis.lines[0].get_ydata())
     with pytest.raises(
-        ProblemError, match="target: expected the Problem of the run for the margin ratio, got Solution"
+        ProblemError, match="target: expected the Problem of the run, for the margin ratio, got Solution"
     ):
         run.plot(attsvm.solve_svm(problem, run), quantities=["margin ratio"])
     with pytest.raises(ProblemError, match='band: expected "range" or "interval", got \'sd\''):
@@ -127,7 +127,7 @@ def test_a_comparison_draws_what_it_can_and_names_what_it_cannot(problem, run):
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a"]
     np.testing.assert_array_equal(axis.lines[0].get_ydata(), alone.lines[0].get_ydata())
     note = axis.get_title(loc="left").replace("\n", " ")
-    assert note.startswith("not drawn: runs['mine']: norm: expected the norm of the Att-SVM to compare with, got None")
+    assert note.startswith("not drawn: runs['mine']: norm: expected the norm of the Att-SVM to compare with, because")
     assert not alone.get_title(loc="left")
     assert len(plot.compare(problem, {"mine": unknown, "a": run}, quantity="loss").lines) == 2
     with pytest.raises(ProblemError, match=r"^runs\['mine'\]: norm: expected"):

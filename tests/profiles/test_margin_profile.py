@@ -216,9 +216,9 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     ("changed", "end"),
     [
         ({"losses": (0.7, 0.9)}, "Check the sign of its steps."),
-        ({"finite": False}, "the weights left the finite numbers."),
+        ({"finite": False}, "the weights are no longer finite."),
         ({"decided": 0.5}, "Use more steps."),
-        ({"change": 5.0}, "Correcting the learning rate did not suffice."),
+        ({"change": 5.0}, "Correcting the learning rate was not enough."),
     ],
 )
 def test_no_other_learning_rate_is_advised_where_it_was_found(changed, end):
@@ -388,7 +388,7 @@ def test_the_norm_of_an_optimizer_and_norms_of_columns_are_compared():
 
 def test_weight_decay_is_named_with_the_row_of_the_catalogue_that_has_none():
     rows = {one.setting: one for one in attsvm.profiles.catalogue().of("torch.optim.AdamW")}
-    decaying = "Its weight decay is why not: without it no more steps give the linf norm"
+    decaying = "The cause is its weight decay: without it, as many steps give the linf norm"
     for optimizer in ("torch.optim.AdamW", torch.optim.AdamW, partial(torch.optim.AdamW, weight_decay=0.5)):
         assert decaying in without_decay(optimizer, "W", rows["W"].steps)
         assert "in the row torch.optim.AdamW on W, no decay of the catalogue." in without_decay(optimizer, "W", 10**6)
@@ -440,7 +440,7 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
             {},
             "got SGD, whose parameters are given already",
         ),
-        (torch.optim.LBFGS, {}, "optimizer: LBFGS needs a closure; a profile gives the values of the gradient only"),
+        (torch.optim.LBFGS, {}, "optimizer: LBFGS needs a closure; a profile only provides the values of the gradient"),
         (optax.lbfgs, {}, "optimizer: lbfgs needs the loss as a function"),
         (optax.lbfgs(0.1), {}, "optimizer: optax needs the loss as a function"),
         (optax.contrib.schedule_free, {}, "schedule_free needs the argument `base_optimizer`"),
@@ -452,14 +452,14 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         (lambda rate: optax.nothing(rate), {}, "cannot be made (module 'optax' has no attribute 'nothing')"),
         (optax.sgd(0.1), {"learning_rate": 0.1}, "learning_rate: expected None"),
         (optax.adam, {"learning_rate": -1}, "learning_rate: expected a positive number, got -1"),
-        (lambda rate: 3, {}, "returned none of them"),
+        (lambda rate: 3, {}, "returned something else"),
         ("torch.optim.Nope", {}, "'torch.optim.Nope' cannot be imported"),
         ("nope", {}, "expected a name or one such as torch.optim.Adam, got 'nope'"),
         (optax.adam, {"steps": 3}, "steps: expected an integer >= 4"),
         (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
-        (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),
+        (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam, which has one"),
         (torch.optim.SparseAdam, {}, "SparseAdam"),
-        (Single, {}, "keeps the dtype of its parameters, float64, got Single, which changes it to torch.float32"),
+        (Single, {}, "keeps the dtype float64 of its parameters, got Single, which changes it to torch.float32"),
         (optax.adam, {"batch_size": 7}, "batch_size: expected an integer from 1 to n = 6, got 7"),
         ("steepest_descent", {}, "norm"),
         (optax.adam, {"problems": attsvm.Problem(np.ones((1, 2, 3)))}, "problems: expected labels ±1"),
@@ -526,7 +526,9 @@ def test_problems_with_biases_have_a_profile():
     assert profile.norms == ("frobenius", "linf")
     assert (profile.ratios <= 1 + 1e-9).all()
     assert profile.ratios[..., 0].max() > 0.9
-    with pytest.raises(attsvm.ProblemError, match="problems: expected none with bias_index for factored attention"):
+    with pytest.raises(
+        attsvm.ProblemError, match="problems: expected problems without bias_index for factored attention"
+    ):
         attsvm.margin_profile("normalized_gradient_descent", problem, attention="factored", steps=400)
 
 

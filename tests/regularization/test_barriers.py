@@ -129,7 +129,7 @@ def test_paths_in_these_norms_converge_to_their_svm(norm):
 
 def test_a_path_of_l1_and_cones_of_barriers_are_refused():
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    with pytest.raises(attsvm.ProblemError, match="norm: expected a norm with regularization paths"):
+    with pytest.raises(attsvm.ProblemError, match="norm: expected a norm with regularisation paths"):
         attsvm.regularization_path(problem, [1.0], norm=1)
     with pytest.raises(attsvm.ProblemError, match="cone: expected None"):
         attsvm.regularization_path(problem, [1.0], norm="spectral", cone=(np.eye(5), 0.5))

@@ -367,7 +367,7 @@ def test_a_norm_of_another_type_is_refused_by_name_or_brings_its_ball():
 
     problem = small(0)
     excess = FlatExcess.of(problem, LinearFunction(problem.head), scalar_of(LOSSES.find("logistic")))
-    with pytest.raises(attsvm.ProblemError, match=r"norm: expected a norm with regularization paths .*, got doubled"):
+    with pytest.raises(attsvm.ProblemError, match=r"norm: expected a norm with regularisation paths .*, got doubled"):
         attsvm.regularization_path(problem, [1.0], norm=Doubled())
 
     @dataclass(frozen=True)
@@ -415,7 +415,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"radii": "many"}, "radii: expected an array of numbers, got str"),
         (
             {"norm": 1},
-            "norm: expected a norm with regularization paths",
+            "norm: expected a norm with regularisation paths",
         ),
         ({"norm": "euclid"}, "norm: expected a name"),
         ({"norm": 3, "attention": "factored"}, 'norm: expected "frobenius" or "nuclear" for factored'),
@@ -428,7 +428,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"head_radii": [1.0, 2.0]}, "head_radii: expected one for each of 1 radii, got 2"),
         ({"head_radii": [1.0], "loss": "linear"}, 'loss: expected "logistic" or "exponential" with head_radii'),
         ({"problem": small(0, head=None)}, "problem: expected a head, or head_radii, got neither"),
-        ({"problem": small(0, labels=None)}, "problem: expected labels -1 and 1, got no labels"),
+        ({"problem": small(0, labels=None)}, "problem: expected labels -1 and 1"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3)))}, "problem: the loss does not depend"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3))), "head_radii": [1.0]}, "problem: the loss does not depend"),
         ({"problem": small(0, n=300, T=30)}, "problem: expected at most 6,000 logits"),

@@ -155,7 +155,7 @@ def test_batches_files_and_callbacks(tmp_path):
         ({"log_penalties": [-1.0, -1.0]}, "log_penalties: expected decreasing logarithms, got -1 after -1"),
         ({"log_penalties": [-np.inf]}, "log_penalties: expected finite logarithms, got -inf"),
         ({"log_penalties": []}, r"log_penalties: expected shape \(L,\) with L >= 1, got \(0,\)"),
-        ({"norm": 1}, "norm: expected a norm with regularization paths"),
+        ({"norm": 1}, "norm: expected a norm with regularisation paths"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(changes, message):

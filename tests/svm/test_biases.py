@@ -164,5 +164,5 @@ def test_what_knows_no_biases_refuses_them():
         with pytest.raises(attsvm.ProblemError, match=r"problem: expected .*without bias_index and offsets"):
             call()
     heads = attsvm.datasets.random_problem(4, 5, 6, seed=0, num_heads=2).with_position_bias("absolute")
-    with pytest.raises(attsvm.ProblemError, match="norm: expected one of each head alone"):
+    with pytest.raises(attsvm.ProblemError, match="norm: expected a norm of each attention head alone"):
         attsvm.solve_svm(heads, np.zeros((2, 4), int), norm="sum over heads of nuclear")

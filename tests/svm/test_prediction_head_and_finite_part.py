@@ -47,7 +47,7 @@ def test_a_head_in_batches_with_padded_queries():
 def test_contradicting_labels_leave_no_head():
     problem = attsvm.Problem(np.ones((2, 1, 3)), labels=[1, -1])
     assert attsvm.solve_head(problem, [0, 0]).status == "infeasible"
-    with pytest.raises(attsvm.ProblemError, match="got no labels"):
+    with pytest.raises(attsvm.ProblemError, match="expected labels -1 and 1"):
         attsvm.solve_head(attsvm.Problem(np.ones((2, 1, 3))), [0, 0])
     with pytest.raises(attsvm.ProblemError, match="got sets of tokens"):
         attsvm.solve_head(attsvm.Problem(np.eye(2)[None], labels=[1]), [[True, True]])

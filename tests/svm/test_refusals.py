@@ -47,7 +47,7 @@ SETS = np.eye(3, 4, dtype=bool) | np.eye(3, 4, 1, dtype=bool)
             {"slack": 1.0, "norm": "nuclear"},
             "slack: expected the Frobenius norm, or the l2 norm of a prompt, got nuclear",
         ),
-        ({"slack": 1.0, "relaxed": [True, False, False]}, "slack: expected no relaxed queries"),
+        ({"slack": 1.0, "relaxed": [True, False, False]}, "slack, relaxed: expected only one"),
         ({"slack": 1.0, "selected": SETS}, "got sets of tokens"),
     ],
 )

@@ -167,7 +167,7 @@ def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_pa
         time.sleep(0.005)
     running.send_signal(signal.SIGSTOP)  # it lives, and commits nothing more
     definition = Definition({"dim": [1, 2, 5], "num_tokens": [3]}, ["feasible"], trials=160, block=8)
-    with pytest.raises(ProblemError, match="expected a sweep that no other process runs, got one that is running"):
+    with pytest.raises(ProblemError, match="another process is running this sweep"):
         sweep(definition, store=store, workers=0)
     running.kill()
     running.communicate()
@@ -184,7 +184,7 @@ def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_pa
 def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path, monkeypatch):
     store = tmp_path / "store"
     sweep(SOLVED, store=store, workers=0)
-    with pytest.raises(ProblemError, match="one of another sweep, whose seed is 0 and not 1"):
+    with pytest.raises(ProblemError, match="one of another sweep: its seed is 0 and not 1"):
         sweep(SOLVED, store=store, workers=0, seed=1)
     monkeypatch.setattr("attsvm.sweeps.store.__version__", "9.0.0")
     with pytest.raises(ProblemError, match=r"of attsvm 9\.0\.0, got one of attsvm \d"):
@@ -244,12 +244,12 @@ def test_the_command_runs_and_refuses(command, tmp_path, monkeypatch):
     assert "2/2 cells, 40/40" in said.splitlines()[-1]
     assert "40 of 40 trials in 2 cells: bound, feasibility_status, feasible, gap" in printed
     status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
-    assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)
+    assert (status, "of another sweep: its seed is 0 and not 1" in said) == (2, True)
     status, _, said = command("sweep", *options, "--grid", "dim=3", "--out", tmp_path / "other")
     assert (status, "--grid: expected each name once, got dim twice" in said) == (2, True)
     assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2
     for wrong, expected in {
-        ("--device", "cuda"): "device: expected one that exists here, 'cpu', got 'cuda'",
+        ("--device", "cuda"): "device: expected one of those available here, 'cpu', got 'cuda'",
         ("--scheduler", "tcp://nowhere:1"): "workers: expected None with a scheduler",
         ("--grid", "num_sequences=2,x"): "num_sequences: expected values that the sweep can use, got 'x'",
     }.items():
@@ -269,7 +269,7 @@ def test_a_learning_rate_without_an_optimizer_is_that_of_the_default():
         ({"grid": {"dims": [2]}}, "expected arguments of the sweep .*, got 'dims'"),
         ({"grid": {"rank": [2]}}, r"rank: expected one of train\.rank, svm\.rank"),
         ({"grid": {"dim": []}}, "dim: expected a sequence of values"),
-        ({"fixed": {"dim": 2}}, "dim: expected it in the grid or among the fixed arguments, got both"),
+        ({"fixed": {"dim": 2}}, "dim: expected in the grid or among the fixed arguments, not in both"),
         ({"measures": ["kinds"]}, "measure: expected a name .*, got 'kinds'"),
         ({"measures": ["kind=3"]}, "kind: expected no arguments, got '3'"),
         ({"block": 12}, "block: expected a multiple of 8, got 12"),

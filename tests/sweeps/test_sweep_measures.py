@@ -153,7 +153,7 @@ def test_booleans_of_a_function_are_shares(tmp_path):
 
 
 def test_names_that_would_overwrite_each_other_are_refused(tmp_path):
-    with pytest.raises(ProblemError, match=r"^measures: expected outputs with names of their own, got loss$"):
+    with pytest.raises(ProblemError, match=r"^measures: expected outputs with different names, got loss$"):
         Definition({"loss": ["logistic", "exponential"]}, ["loss"])
 
     class Shadow(Measure):
@@ -162,7 +162,7 @@ def test_names_that_would_overwrite_each_other_are_refused(tmp_path):
         def measure(self, block):
             return {"feasible": np.zeros(8)}
 
-    with pytest.raises(ProblemError, match=r"^measures: expected outputs with names of their own, got feasible$"):
+    with pytest.raises(ProblemError, match=r"^measures: expected outputs with different names, got feasible$"):
         block_outputs(Definition({"dim": [3]}, ["feasible", Shadow()], trials=8), 0, 0)
 
 
@@ -177,5 +177,5 @@ def test_an_interrupted_training_is_no_result(monkeypatch):
 @pytest.mark.parametrize("name", ["../victim", "a/b", "..", "__init__", "", "\x1b[2J"])
 def test_an_output_of_a_sweep_that_is_no_name_of_a_folder_is_refused(name):
     measure = OfFunction(lambda problem, run: {name: np.zeros(1)})
-    with pytest.raises(ProblemError, match="measures: expected names of outputs that can be those of folders, got"):
+    with pytest.raises(ProblemError, match="measures: expected names of outputs that are valid names of folders, got"):
         measure.measure(SimpleNamespace(problem=None, run=None))

@@ -132,7 +132,7 @@ def block(model, victim):
 HOSTILE = {
     "a pickle": (pickle_weights, "pickled objects are never loaded"),
     "a pickle in an archive": (pickle_weights_in_zip, "pickled objects are never loaded"),
-    "code of its own": (bring_code, r"needs code of its own \(auto_map\), which attsvm does not run"),
+    "code of its own": (bring_code, r"needs its own code \(auto_map\), which attsvm does not run"),
     "a missing weight": (rename_a_weight, "1 weight is missing: .*query.weight"),
     "a weight of NaN": (spoil_a_weight, "holds NaN or infinity"),
     "other sizes": (

@@ -53,7 +53,7 @@ def test_every_form_of_texts_gives_the_same_classifier():
     np.testing.assert_array_equal(again.decision_function(texts), expected)
     encoded = first.learn_encoder(texts)
     np.testing.assert_array_equal(short().fit(encoded, names).decision_function(encoded), expected)
-    with pytest.raises(ProblemError, match="X: expected texts that this classifier encoded"):
+    with pytest.raises(ProblemError, match="X: expected texts encoded by this classifier"):
         first.decision_function(encoded)
 
 
@@ -235,7 +235,7 @@ def test_what_does_not_fit_is_named():
     for changes, said in (
         ({"parts": "all"}, 'parts: expected "auto", "attention" or "both", got \'all\''),
         ({"dim": 0}, "dim: expected an integer >= 1, got 0"),
-        ({"p": 1.5, "optimizer": "adam"}, "p: expected none for the optimizer adam, got 1.5"),
+        ({"p": 1.5, "optimizer": "adam"}, "p: expected none for the optimiser adam, got 1.5"),
         ({"min_documents": 30}, "expected at least two words that occur in at least 30 of 20 texts, got 0"),
         ({"random_state": -1}, "random_state: expected"),
     ):

@@ -140,7 +140,7 @@ def test_shapes_follow_queries_heads_and_padding():
         ({"optimizer": optimizers.spectral_descent(0.1, polar="optax")}, "optimizer: expected"),
         ({"optimizer": "gradient_descent"}, "optimizer: expected"),
         ({"norm": "l3"}, "learning_rate: expected a number or a function"),
-        ({"norm": "l3", "optimizer": "adam"}, "norm: expected None with an optimizer"),
+        ({"norm": "l3", "optimizer": "adam"}, "norm: expected None with an optimiser"),
         ({"norm": "l3", "learning_rate": -1.0}, "learning_rate: expected a number >= 0"),
         ({"learning_rate": lambda step: np.nan * step}, "learning_rate: expected a schedule of finite numbers"),
         ({"init": np.full((4, 4), np.nan)}, "init: expected finite numbers"),

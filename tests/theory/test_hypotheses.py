@@ -68,7 +68,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     broken("not normalized", optimizer=gradient_descent(Decaying(rate, 100)))
     broken("at most 1/L", optimizer=gradient_descent(1.01 / attsvm.theory.lipschitz_constant(problem)))
     broken("in a cone", init=0.9 * start)
-    broken("in spite of rounding", init=10 * start)
+    broken("despite rounding", init=10 * start)
     # a run of another problem, and one from a file that lacks what a prediction depends on
     other = attsvm.predict_direction(replace_head(problem), run)
     assert other.standing is not Standing.PROVED

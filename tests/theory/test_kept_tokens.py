@@ -156,7 +156,7 @@ def test_two_classes_mean_what_their_difference_means_and_more_are_refused(name)
     problem, function = random_problem(3, 4, 6, seed=5), OF_PROBLEM[name]
     found, expected = function(two_classes(problem), "cross_entropy"), function(problem, "logistic")
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-    message = "4 classes, got None" if name == "scores" else "or two classes, got 4 classes"
+    message = "because the problem has 4 classes" if name == "scores" else "or two classes, got 4 classes"
     with pytest.raises(attsvm.ProblemError, match=message):
         function(class_problem(0, 4), "cross_entropy")
 

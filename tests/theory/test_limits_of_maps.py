@@ -309,16 +309,16 @@ def test_what_is_not_defined_for_a_map_is_refused_by_name():
         lambda: attsvm.margin_ratio(problem, run.weights, run),
     ):
         with pytest.raises(
-            ProblemError, match="selected: expected a map under which tokens compete, got a run of the sig"
+            ProblemError, match="selected: expected a run whose tokens compete for attention, got one with the sig"
         ):
             call()
-    with pytest.raises(ProblemError, match="run: expected a run of softmax attention, got one of the sigmoid map"):
+    with pytest.raises(ProblemError, match="run: expected a run with softmax attention, got one with the sigmoid map"):
         attsvm.theory.observed_rates(problem, run)
-    with pytest.raises(ProblemError, match="weights_or_probabilities: expected a run of softmax attention"):
+    with pytest.raises(ProblemError, match="weights_or_probabilities: expected a run with softmax attention"):
         attsvm.finite_part(problem, run, [[True, True, False, False]] * 3)
-    with pytest.raises(ProblemError, match="init: expected a run of softmax attention, got one of the sigmoid map"):
+    with pytest.raises(ProblemError, match="init: expected a run with softmax attention, got one with the sigmoid map"):
         attsvm.theory.global_convergence_conditions(problem, run)
-    with pytest.raises(ProblemError, match="weights: expected a run of softmax attention"):
+    with pytest.raises(ProblemError, match="weights: expected a run with softmax attention"):
         attsvm.plot.attention(problem, run)
     with pytest.raises(ProblemError, match=r"run: expected a map whose limit is known, .*sigmoid.*, got training"):
         attsvm.predict_direction(problem, attsvm.train(problem, map="training.test_maps:Hardened", steps=5))

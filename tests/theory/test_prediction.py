@@ -111,8 +111,18 @@ def test_a_prompt_with_keys_goes_where_its_trained_parameters_are_smallest():
 def test_what_cannot_be_predicted_is_refused():
     problem = random_problem(3, 4, 5, 0)
     for optimizer, attention, match in (
-        (optax.adam(0.1, b1=0.5), None, r"norm: expected the norm of the Att-SVM.*got None; optax has no known one"),
-        (optimizers.mirror_descent(learning_rate=0.1, p=3), "factored", r"norm: .*got None; steps on factors"),
+        (
+            optax.adam(0.1, b1=0.5),
+            None,
+            r"norm: expected the norm of the Att-SVM.* because the limit of optax is not "
+            r"known",
+        ),
+        (
+            optimizers.mirror_descent(learning_rate=0.1, p=3),
+            "factored",
+            r"norm: .*because the limit of these steps on "
+            r"factors",
+        ),
     ):
         run = attsvm.train(problem, attention=attention, optimizer=optimizer, steps=20)
         with pytest.raises(attsvm.ProblemError, match=match):
@@ -305,13 +315,13 @@ def test_the_prediction_of_a_trial_does_not_depend_on_its_neighbours():
     short = replace(run, history=run.history | {"logit_change": changes.copy()})
     changes[:, 2] = 100.0
     mixed = replace(run, history=run.history | {"logit_change": changes})
-    expected = r"norm: .*by the length of the steps of adam it is nu for trials 0, 1, 3, unknown for trials 2; give one"
+    expected = r"norm: .*because it depends .* adam: nu for trials 0, 1, 3, unknown for trials 2; give one"
     with pytest.raises(attsvm.ProblemError, match=expected):
         attsvm.predict_direction(problem, mixed)
     others = [0, 1, 3]
     alone, of_all = attsvm.predict_direction(problem[others], mixed[others]), attsvm.predict_direction(problem, short)
     assert (alone.norm, alone.standing) == (of_all.norm, of_all.standing)
-    # one trial outside of what was measured decides for all
+    # one trial outside of the measured range decides for all
     descent = attsvm.train(problem, steps=20_000, optimizer=optimizers.mirror_descent(p=1.75))
     assert attsvm.predict_direction(problem, descent).standing == "measured"
     changes = descent.history["logit_change"].copy()

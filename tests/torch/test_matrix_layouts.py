@@ -61,7 +61,7 @@ def test_convolutions_and_heads_side_by_side_are_one_matrix():
     ("shape", "options", "says"),
     [
         ((6, 2, 3, 3), {}, r"12 matrices of shape \(3, 3\). For a convolution pass flatten=True"),
-        ((4, 8, 20), {"heads": 4}, "each of 4 heads. If its first axis are the heads, pass heads=1"),
+        ((4, 8, 20), {"heads": 4}, "each of 4 heads. If its first axis is the attention heads, pass heads=1"),
     ],
 )
 def test_shapes_that_may_be_meant_in_another_way_are_reported(shape, options, says, recwarn):

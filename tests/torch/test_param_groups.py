@@ -249,10 +249,10 @@ def test_a_rate_of_adamw_is_that_of_matrices_only_at_its_length():
     ("arguments", "error", "says"),
     [
         ((torch.optim.AdamW,), ValueError, "optimizer: expected a class of attsvm.torch"),
-        ((MirrorDescent,), ValueError, "lr: expected a learning rate of AdamW for MirrorDescent, got None"),
+        ((MirrorDescent,), ValueError, "lr: expected the learning rate for AdamW, from which that of MirrorDescent"),
         ((SpectralDescent, {"lr": -1.0}), ValueError, "lr: expected a number > 0"),
         ((SpectralDescent, {"where": "mlp"}), ValueError, "where: expected 'matrices' or 'attention'"),
-        ((SpectralDescent, {"heads": 3}), ValueError, "heads: expected a number of heads that fits the 8 rows"),
+        ((SpectralDescent, {"heads": 3}), ValueError, "heads: expected a number of heads that divides the 8 rows"),
         ((SpectralDescent, {"heads": [4, 4]}), ValueError, r"heads: expected an integer >= 1, .* got \[4, 4\]"),
         ((SpectralDescent, {"heads": 0}), ValueError, "heads: expected an integer >= 1, or two"),
         (([SpectralDescent],), ValueError, "optimizer: expected a class of attsvm.torch"),
@@ -267,7 +267,7 @@ def test_arguments_out_of_range_are_refused(arguments, error, says):
         param_groups_of(Model(), optimizer, **options)
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, got generator"):
         param_groups_of(Model().parameters(), SpectralDescent)
-    with pytest.raises(ValueError, match="model: expected trained matrices of hidden layers"):
+    with pytest.raises(ValueError, match="model: expected trainable matrices in hidden layers"):
         param_groups_of(nn.Linear(3, 2))
 
 

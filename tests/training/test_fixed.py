@@ -109,7 +109,7 @@ def test_one_layer_of_a_head_can_be_fixed():
     np.testing.assert_array_equal(alone.weights, np.eye(3))
     assert alone.loss < alone.history["loss"][0]
     assert alone.limit.norm is None
-    with pytest.raises(ProblemError, match="run: expected one that trains the attention"):
+    with pytest.raises(ProblemError, match="run: expected trained attention"):
         attsvm.predict_direction(problem, alone, "l2")
 
 
@@ -157,7 +157,7 @@ def test_far_in_the_limit_powers_are_taken_out_of_what_is_trained():
         ({"fixed": ("W", "v"), "train_head": True}, "fixed: expected at least one parameter to train"),
         (
             {"fixed": ("W",), "train_head": True, "stop": attsvm.Stopping(margin_tol=0.1)},
-            "margin_tol: expected an attention that is trained",
+            "margin_tol: expected trained attention",
         ),
     ],
 )

@@ -137,7 +137,11 @@ def test_what_does_not_fit_is_refused():
             lambda: attsvm.train(problem, optimizer=optimizers.spectral_descent(by_logit=True), steps=1),
             "by_logit: expected False",
         ),
-        (lambda: attsvm.train(problem, optimizer="bilinear_descent", steps=1), r"params: expected K \(\*heads"),
+        (
+            lambda: attsvm.train(problem, optimizer="bilinear_descent", steps=1),
+            r"params: expected only the matrices K "
+            r"\(\*heads",
+        ),
         (lambda: attsvm.theory.factor_ratio(problem, attsvm.train(problem, steps=1)), "problem: expected one without"),
         (lambda: attsvm.theory.constrained_limit(problem, radius=9.0), "problem: expected one without key_groups"),
         (lambda: attsvm.Stack(problem, 2), "problem: expected one without key_groups"),

@@ -176,7 +176,7 @@ def test_counts_and_keys_in_a_state_have_no_exponent():
 def test_what_takes_no_exponents_refuses_a_run_that_has_them(problem):
     run = attsvm.train(problem, optimizer=steepest(), init=1e150 * W, steps=5000)
     assert run.log_scale > 0
-    with pytest.raises(ProblemError, match="init: expected weights that are floats"):
+    with pytest.raises(ProblemError, match="init: expected weights within the range of floats"):
         attsvm.train(problem, init=run, optimizer=optax.sgd(0.1), steps=5)
     # a run whose weights are floats is taken
     near = attsvm.train(problem, optimizer=steepest(), init=1e150 * W, steps=200)

@@ -438,9 +438,9 @@ def test_a_learning_rate_is_that_of_the_named_optimizer(name, same):
     problem = random_problem(4, 5, 3, 0)
     run = train(problem, optimizer=name, learning_rate=0.02, steps=20)
     np.testing.assert_array_equal(run.weights, train(problem, optimizer=same, steps=20).weights)
-    with pytest.raises(ProblemError, match="learning_rate: expected None with an optimizer that has its own"):
+    with pytest.raises(ProblemError, match="learning_rate: expected None with an optimiser object, which has its own"):
         train(problem, optimizer=same, learning_rate=0.1)
-    with pytest.raises(ProblemError, match="learning_rate: expected it with an optimizer, because a run is resumed"):
+    with pytest.raises(ProblemError, match="learning_rate: expected an optimiser with it, because a run is resumed"):
         train(problem, init=run, learning_rate=0.1)
 
 

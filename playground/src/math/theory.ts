@@ -132,9 +132,9 @@ function ofFactors({ name, p }: OptimizerSettings): Theorem {
     return { standing: "measured", statement: `KQ′ tends to the spectral-norm Att-SVM ${short}. With long steps it tends to the nuclear one. No theorem.`, ...MEASURED };
   }
   if (name === "sign") {
-    return { standing: "measured", statement: `KQ′ tends to the Att-SVM in the norm ν ${short}. No theorem. This page does not solve it. ${compared}`, ...MEASURED };
+    return { standing: "measured", statement: `KQ′ tends to the Att-SVM in the norm ν ${short}. No theorem. This page does not compute it. ${compared}`, ...MEASURED };
   }
-  const expected = name === "adam" ? "KQ′ is expected to approach the Att-SVM in the norm ν when steps are short. This page does not solve it."
+  const expected = name === "adam" ? "KQ′ is expected to approach the Att-SVM in the norm ν when steps are short. This page does not compute it."
     : name === "momentum" || (name === "mirror_descent" && p === 2) ? "KQ′ is expected to approach the nuclear-norm Att-SVM. No theorem."
     : "No limit of KQ′ is known for these steps on K and Q.";
   const other = expected.includes("nuclear") ? "" : ` ${compared}`;

@@ -201,9 +201,9 @@ class Page {
     history.replaceState(null, "", `#${toLink(this.state.scene)}`);
     try {
       await navigator.clipboard.writeText(location.href);
-      toast("The link is copied. It holds the whole scene.");
+      toast("The link is copied. It contains the whole scene.");
     } catch {
-      toast("The address bar holds the link to this scene.");
+      toast("The address bar has the link to this scene.");
     }
   }
 

@@ -77,14 +77,14 @@ export const PRESETS: Group[] = [
   {
     title: "Figures of the papers",
     scenes: [
-      scene(`${SELECTION}: figure 1`, "One sequence of three tokens. The head reads a third coordinate alone: scores 1, 0.9 and 0.9.", {
+      scene(`${SELECTION}: figure 1`, "One sequence of three tokens. The head reads only a third coordinate: scores 1, 0.9 and 0.9.", {
         sequences: [sequence(1, [[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, 0.9]])], head: [0, 0], heightHead: 1,
         optimizers: [optimizer("gradient_descent", 1, {})],
       }),
       scene(`${SELECTION}: figure 2`, "Three sequences of seven tokens. All tokens that are not optimal have equal scores, and convergence is global.", {
         sequences: FIGURE_2, head: [0, 0], heightHead: 1,
       }),
-      scene(`${SELECTION}: figure 3`, "Head and prompt are trained together. The third sequence's label has slack.", {
+      scene(`${SELECTION}: figure 3`, "Prompt and prediction head are trained together. The third sequence's label has slack.", {
         sequences: [sequence(1, [[0, 0], [1, 1]]), sequence(-1, [[0, 0], [1, -1]]), sequence(1, [[0, 0], [0.5, 1.5]])],
         head: [0.02, 0.1], trainHead: true,
       }),
@@ -95,7 +95,7 @@ export const PRESETS: Group[] = [
       scene("Transformers as SVMs: paths of W", "W is trained; the picture shows W z of one query.", {
         ...PLANE_W, attention: "combined",
       }),
-      scene("Transformers as SVMs: paths of (K, Q)", "K and Q are trained: gradient descent goes to the nuclear-norm Att-SVM.", {
+      scene("Transformers as SVMs: paths of (K, Q)", "K and Q are trained: gradient descent converges to the nuclear-norm Att-SVM.", {
         ...PLANE_W, attention: "factored", optimizers: [optimizer("normalized_gradient_descent", 0.01)],
       }),
       scene("Mirror descent: joint training", "W and v trained together by ℓ1.75 mirror descent.", {
@@ -110,24 +110,24 @@ export const PRESETS: Group[] = [
   {
     title: "Break it",
     scenes: [
-      scene("A wrong token that is locally optimal", "The second token scores 0.9, the first 1. From this start the run keeps the second one for ever. Drag the start up.", {
+      scene("A wrong token that is locally optimal", "The second token scores 0.9, the first 1. From this start the run keeps the second token forever. Drag the start up.", {
         sequences: LOCAL, head: [0, 0], heightHead: 1, start: [1.6, -0.6],
       }),
-      scene("No weights select these tokens", "A convex combination of differences passes through 0: no p prefers every optimal token. The Farkas multipliers prove it.", {
+      scene("No weights select these tokens", "A convex combination of the differences is 0, so no p prefers every optimal token. The Farkas multipliers prove it.", {
         sequences: [sequence(1, [[0, 0, 1], [1.1, 0.2, 0], [-0.7, 0.9, 0], [-0.4, -1.0, 0]]), sequence(1, [[0.8, 1.1, 1], [-0.3, 0.6, 0]])],
         head: [0, 0], heightHead: 1, keep: "optimal",
       }),
-      scene("Sign descent with long steps", "Steps of 0.02 and of 2: the long ones end off the ℓ∞ Att-SVM, because each step serves one support token.", {
+      scene("Sign descent with long steps", "Steps of length 0.02 and 2: long steps miss the ℓ∞ Att-SVM, because each of them fits only one support token.", {
         sequences: MIXED, head: [0.9, 0.5], optimizers: [optimizer("sign", 0.02), optimizer("sign", 2)],
       }),
-      scene("Factors against the matrix", "The same steps on W and on its factors K and Q: W goes to the Frobenius Att-SVM, KQ′ to the nuclear one.", {
+      scene("Factors against the matrix", "The same steps on W and on its factors K and Q: W converges to the Frobenius Att-SVM, KQ′ to the nuclear one.", {
         ...PLANE_W, attention: "combined",
         optimizers: [optimizer("normalized_gradient_descent", 0.1), { ...optimizer("normalized_gradient_descent", 0.01), attention: "factored" }],
       }),
       scene("The gradient as it is usually written", "a(g − Σ a g) in float32: once the softmax is saturated, the difference is rounding, and the path leaves the Att-SVM. Choose the exact gradient to compare.", {
         sequences: FOUR_NORMS, head: [1, 0.15], written: true,
       }),
-      scene("Plain gradient descent stalls", "Gradient descent slows down as the softmax saturates; normalised steps go on.", {
+      scene("Plain gradient descent stalls", "Gradient descent slows down as the softmax saturates; normalised steps continue.", {
         sequences: FOUR_NORMS, head: [1, 0.15], optimizers: [optimizer("gradient_descent", 1), optimizer("normalized_gradient_descent", 0.1)],
       }),
     ],

@@ -38,13 +38,13 @@ def read_given(
         return _of_table_file(os.fspath(data), labels, bag, groups, test, drop)
     if is_table(data):
         if test is not None and not is_table(test):
-            raise ProblemError(f"test: expected a table, as the data are, got {type(test).__name__}")
+            raise ProblemError(f"test: expected a table, like the data, got {type(test).__name__}")
         parts = [None if table is None else _of_frame(table, labels, bag, groups, drop) for table in (data, test)]
         assert parts[0] is not None
         return GivenBags(parts[0], parts[1], "table", _columns(bag, labels, groups, drop))
     if bag is not None or drop:
         name, value = ("bag", bag) if bag is not None else ("drop", ", ".join(drop))
-        raise ProblemError(f"{name}: expected None for data that are no table, got {value!r}")
+        raise ProblemError(f"{name}: expected None for data that are not a table, got {value!r}")
     if isinstance(data, str | os.PathLike):
         return _of_archive(data, labels, groups, test)
     wants = groups is not None or test is not None
@@ -56,12 +56,14 @@ def read_given(
     if not (isinstance(data, Sequences) or several or wants):
         return None
     if labels is None:
-        raise ProblemError("labels: expected the label of each sequence, got none")
+        raise ProblemError("labels: expected the label of each sequence")
     other = None
     if test is not None:
         if not isinstance(test, tuple) or len(test) != 2:
             got = f"{len(test)} entries" if isinstance(test, tuple) else type(test).__name__
-            raise ProblemError(f"test: expected a tuple of sequences and labels, as the data are arrays, got {got}")
+            raise ProblemError(
+                f"test: expected a tuple of sequences and labels, because the data are arrays, got {got}"
+            )
         other = BagFile(_sequences(test[0]), np.asarray(test[1]))
     found = BagFile(_sequences(data), np.asarray(labels), None if groups is None else np.asarray(groups))
     return GivenBags(found, other, "arrays", None)
@@ -71,9 +73,9 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
     if isinstance(label, list | tuple):
         raise _several(path, [*map(str, label)])
     if not isinstance(label, str):
-        got = "none" if label is None else type(label).__name__
+        got = "" if label is None else f", got {type(label).__name__}"
         raise ProblemError(
-            f"labels: expected the name of the column of the labels in {path}, got {got}; for labelled texts use "
+            f"labels: expected the name of the column with the labels in {path}{got}; for labelled texts use "
             "attsvm fit-text"
         )
     if not isinstance(groups, str | None):
@@ -91,7 +93,7 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
 
 def _check_is_file(test: Any) -> None:
     if not isinstance(test, str | os.PathLike | None):
-        raise ProblemError(f"test: expected a file, as the data are, got {type(test).__name__}")
+        raise ProblemError(f"test: expected a file, like the data, got {type(test).__name__}")
 
 
 def _check_numbers(path: str, bags: BagFile) -> None:
@@ -124,7 +126,7 @@ def _columns(bag: str | None, label: Any, groups: Any, drop: tuple[str, ...]) ->
 
 def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple[str, ...]) -> BagFile:
     if bag is None:
-        raise ProblemError("bag: expected the column that names the bag of each row, got none")
+        raise ProblemError("bag: expected the column with the bag of each row")
     bags = Bags.of(table, bag)
     found: list[np.ndarray | None] = []
     used = [*drop]
@@ -133,7 +135,7 @@ def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple
             found.append(bags.labels(values, name))
             used.append(values)
         elif values is None and name == "labels":
-            raise ProblemError("labels: expected a column of the table, or a label for each bag, got none")
+            raise ProblemError("labels: expected a column of the table, or a label for each bag")
         else:
             found.append(None if values is None else bags.align(name, values, bag))
     return BagFile(sequences_of(bags, bag, *used), found[0], found[1], bags.rows + 1)

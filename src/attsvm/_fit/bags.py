@@ -97,7 +97,7 @@ def fit_bags(
     bags, test, data, columns = given
     for part, name in ((bags, data), (test, "test")):
         if part is not None and part.labels is None:
-            raise ProblemError(f"{name}: expected labels to train and test on, got none")
+            raise ProblemError(f"{name}: expected labels to train and test with")
     assert bags.labels is not None
     if len(classes := np.unique(bags.labels)) < 2:
         raise ProblemError(f"labels: expected at least two classes, got only {shown(classes)}")

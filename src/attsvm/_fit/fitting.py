@@ -57,12 +57,13 @@ def fit(
     progress: bool = False,
     keep: Keep | None = None,
 ) -> Any:
-    """Train attention on labelled sequences and test it; with a fixed head, compare its weights with their Att-SVM.
+    """Train attention on labelled sequences and test it; with a fixed head, compare its weights with an Att-SVM.
 
-    The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
-    together with its head is an :class:`attsvm.AttentionClassifier` with ``ensemble=False``: tokens are scaled, the
-    weights have a penalty, and a tenth of the training sequences, if it has ten of each class, decides when to stop.
-    Otherwise a problem without a head gets logistic regression on the mean token, scaled to unit norm, as initial head.
+    The attention is combined (W) for a problem with queries and a prompt (p) otherwise. If prompt and prediction head
+    are trained together, the result is an :class:`attsvm.AttentionClassifier` with ``ensemble=False``: tokens are
+    scaled, the weights have a penalty, and a tenth of the training sequences, if it contains ten of each class, decides
+    when to stop. Otherwise, a problem without a prediction head gets logistic regression on the mean token, scaled to
+    unit norm, as its initial head.
 
     Parameters
     ----------
@@ -70,58 +71,60 @@ def fit(
         Sequences with ``labels``; or a table with one row for each token, or its file (``.csv``, ``.tsv``, ``.jsonl``,
         ``.parquet``), with ``bag`` and ``labels``; or a problem with labels ±1 and no batch axes; or a data source, by
         name ("digits"), by its file ("problem.npz"), by an import path ``package.module:name``, or as an object. A
-        source, or a drawing of one, may name its test sequences, and the token of each sequence that decides its label.
+        source, or a drawing of a source, may define test sequences, and the token of each sequence that decides its
+        label.
     labels : array (n,) or str, optional
-        Numbers or words of at least two classes, with arrays only; of a table the column that has them. Of two classes
-        the last one in their order counts as +1.
+        Numbers or words for at least two classes, only with arrays; for a table, the column with the labels. Of two
+        classes, the last one in sorted order counts as +1.
     bag : str, optional
-        The column of a table that names the bag of each row.
+        The column of a table with the bag of each row.
     groups : array (n,) or str, optional
-        Bags of one group, such as those of a patient, are not divided between training and testing. Of a table the
-        column that has them.
+        The group of each bag, such as a patient; bags of one group are never split between training and testing. For a
+        table, the column with the groups.
     test : path, table, or tuple of sequences and labels, optional
-        What is tested on, in the form of ``data``; then nothing is set apart.
+        The test data, in the form of ``data``; then no part of ``data`` is set apart.
     drop : iterable of str
-        Columns of a table that are left out.
+        Columns of a table to leave out.
     options : dict of str to str, optional
-        Options of a data source, as they are written on the command line: ``{"classes": "3,8"}``.
+        Options of a data source, in the form of the command line: ``{"classes": "3,8"}``.
     train_head : bool, optional
-        Train the head together with the attention, which predicts better. By default it is trained if the problem has
-        no head. With a fixed head the theory of training the attention alone applies.
+        Train the prediction head together with the attention, which predicts better. By default it is trained if the
+        problem has none. If it is fixed, the theory for training the attention alone applies.
     test_fraction : float
-        Share of each class that is set apart for testing, in [0, 1), unless a drawing names its test sequences.
+        Share of each class to set apart for testing, in [0, 1), unless a drawing defines its test sequences.
     seed : int
-        Of the split and of the classifier.
+        Seed of the split and of the classifier.
     seeds : int, optional
-        Number of draws that the comparison with other classifiers is over, from ``seed`` on. There is a comparison for
-        a source that draws its data and knows which token decides the label. By default the source's number: 3 for
-        "digits".
+        Number of random draws over which the layer is compared with other classifiers, with seeds from ``seed`` on.
+        There is a comparison if the source draws its data at random and knows which token decides the label. By default
+        the number that the source suggests: 3 for "digits".
     steps : int, optional
-        Steps of normalized gradient descent, or the most that the classifier makes. By default 5,000; 100,000 with a
-        fixed head, if the tokens are at most 200,000 numbers.
+        Number of steps of normalised gradient descent, or the largest number of steps of the classifier. By default
+        5,000; with a fixed prediction head, 100,000 if the tokens are at most 200,000 numbers.
     learning_rate : float, optional
-        Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size
-        η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if
-        there are keys, are each normalized by their own norm.
+        Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed prediction head, step k has
+        size η (1 + k/100), because the direction converges like 1/‖p‖. If the head is trained, W and the head (or, with
+        keys, prompt and head) are each normalised by their own norm.
     scale : {"columns", "common"}, optional
-        Whether each column of the tokens is divided by its own spread, so that results do not depend on units. By
-        default if the spreads differ by more than a factor of 10. A problem with a head or keys keeps its tokens.
+        "columns" divides each column of the tokens by its own spread, so that results do not depend on units; this is
+        the default if the spreads differ by more than a factor of 10. A problem with a prediction head or keys keeps
+        its tokens.
     device : str, optional
         As for :func:`attsvm.train`.
     callback : callable, optional
-        Called with a :class:`attsvm.Progress` in the steps of all draws. Training stops when it returns True.
+        Called with a :class:`attsvm.Progress` during the steps of all draws. Training stops when it returns True.
     progress : bool
         Show the progress: a bar in a terminal or a notebook, plain lines on stderr elsewhere.
     keep : callable, optional
-        Called with what there is so far: the run before anything is computed from it, then the fit without a
-        comparison, then the fit with the comparison of the finished draws, after each of them.
+        Called with the results so far: first the run, then the fit without a comparison, then, after each draw, the fit
+        with the comparison over the finished draws.
 
     Returns
     -------
     Fit or BagFit
-        A :class:`BagFit`, a classifier with its default settings and without comparison with an Att-SVM, for tables,
-        ``Sequences``, more than two classes, and data with groups or test data; of few bags it is an ensemble. After
-        Ctrl-C, or when the callback stopped it, of the steps and draws that were made.
+        A :class:`BagFit` for tables, ``Sequences``, more than two classes, and data with groups or test data: a
+        classifier with default settings (an ensemble if there are few bags), without a comparison with an Att-SVM.
+        After Ctrl-C, or if the callback stopped it, the result covers the steps and draws completed so far.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def fit(
     See Also
     --------
     attsvm.AttentionClassifier : The classifier alone, for any number of classes.
-    attsvm.train : Training alone, with any optimizer.
+    attsvm.train : Training alone, with any optimiser.
     attsvm.datasets.find_source : Data sources with options.
 
     References
@@ -140,7 +143,7 @@ def fit(
 
     Examples
     --------
-    One token of each sequence carries its label:
+    In each sequence, one token carries the label:
 
     >>> import numpy as np
     >>> import attsvm
@@ -224,7 +227,7 @@ def _read(data: Any, labels: Any, options: Mapping[str, str] | None, seed: int, 
         expected = "the label of each sequence" if is_arrays else "none beside data that have labels"
         raise ProblemError(f"labels: expected {expected}, got {'none' if is_arrays else 'some'}")
     if options and (is_arrays or isinstance(data, Problem | Drawing)):
-        raise ProblemError("options: expected none beside data that are no data source, got some")
+        raise ProblemError("options: expected None with arrays or a problem, because only data sources have options")
     if is_arrays:
         truth = np.asarray(labels)
         if truth.dtype.kind == "O":  # as a column of words in pandas
@@ -246,7 +249,7 @@ def _number_of_draws(given: _FitData, seeds: int | None) -> int:
     if seeds is not None:
         check_integer("seeds", seeds, 1, MOST_DRAWS)
         if seeds > 1 and most == 1:
-            raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not drawn at random, got {seeds}")
+            raise ProblemError(f"seeds: expected 1 for {given.name}, whose data are not random, got {seeds}")
     return 1 if given.drawn_from is None else seeds or most
 
 

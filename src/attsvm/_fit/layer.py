@@ -98,8 +98,8 @@ def _scale(problem: Problem, scale: str | None) -> str:
     if problem.head is not None or problem.keys is not None:
         if scale == "columns":
             raise ProblemError(
-                "scale: expected 'common' or None for a problem with a head or keys, which are of these tokens, got "
-                "'columns'"
+                "scale: expected 'common' or None for a problem with a head or keys, which belong to these tokens, "
+                "got 'columns'"
             )
         return "common"
     return scale or ("columns" if units_differ(_sequences(problem)) else "common")

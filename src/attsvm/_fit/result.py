@@ -22,7 +22,7 @@ from attsvm.training import Run
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit(PageResult):
-    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
+    """A trained attention classifier; with a fixed prediction head, also how close its weights came to an Att-SVM.
 
     An evaluation has ``accuracy``, ``correct`` (of each unmasked query), ``margins`` (label times output), ``largest``
     (the largest softmax probability of each query) and ``attention`` (n, Q, T).
@@ -133,7 +133,7 @@ class Fit(PageResult):
         (20,)
         """
         if self.classifier is None:
-            raise ProblemError("predict: expected a fit whose prompt and head are trained together, got another one")
+            raise ProblemError("predict: expected a fit that trains prompt and prediction head together")
         return self.classifier.predict(X)
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -165,7 +165,7 @@ class Fit(PageResult):
 
     @property
     def reports(self) -> dict[str, ClassificationReport]:
-        """Confusion matrix, precision, recall and AUROC of each part, beside the share of the largest class."""
+        """Confusion matrix, precision, recall and AUROC of each part, and the share of the largest class."""
         usual = np.where(counted_labels(self.train).mean() > 0, 1.0, -1.0)
         names = np.array([-1, 1] if self.classes is None else self.classes[::-1])
         found = {}

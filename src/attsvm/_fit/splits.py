@@ -26,7 +26,7 @@ def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.nda
     check_seed(seed)
     labels = problem.labels
     if labels is None:
-        raise ProblemError("problem: expected labels to split by, got none")
+        raise ProblemError("problem: expected labels, by which to split")
     if problem.has_query_axis:
         first = np.argmax(problem.canonical.active, axis=-1)
         labels = np.take_along_axis(labels, first[:, None], axis=-1)[:, 0]
@@ -67,7 +67,8 @@ def split_bags(bags: BagFile, fraction: float, seed: int) -> tuple[BagFile, BagF
             train, test = next(folds.split(rows, bags.labels, bags.groups))
     except ValueError as error:
         raise ProblemError(
-            f"test_fraction: {fraction} of the bags cannot be set apart ({error}); with 0 nothing is tested"
+            f"test_fraction: expected enough bags of each class to set apart {fraction} of them; 0 tests on nothing "
+            f"({error})"
         ) from None
     missing = np.setdiff1d(bags.labels, bags.labels[train])
     if len(missing):

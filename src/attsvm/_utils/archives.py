@@ -58,7 +58,7 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
         try:
             found = np.load(regular_file(path), allow_pickle=False)
         except BadZipFile:  # it begins as an archive, and the table of contents is at the end
-            raise ValueError("its end is missing; copy it again") from None
+            raise ValueError("the file is cut off; copy it again") from None
         if isinstance(found, np.ndarray):
             raise ValueError("expected an archive of named arrays, got a single array")
         with found as archive:
@@ -68,7 +68,7 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
                     arrays[name] = _plain(archive[name], f"{path}: {name}")
     meta: dict[str, Any] = {}
     if META in arrays:
-        with reading(path, "its meta data cannot be read"):
+        with reading(path, "its metadata cannot be read"):
             meta = dict(json.loads(arrays.pop(META).astype(np.uint8, casting="no").tobytes()))
     if kind is not None and meta.get("kind", kind) != kind:
         raise ProblemError(f"{path}: expected a file of kind {kind!r}, got {reason(ValueError(repr(meta['kind'])))}")
@@ -118,8 +118,7 @@ def _check_fits(path: object, size: int) -> None:
     """Raise ProblemError if a file takes more memory than there is: a small archive can unpack to any size."""
     if 0 < free_memory() < size:
         raise ProblemError(
-            f"{path}: expected arrays that fit in memory, of which {in_bytes(free_memory())} are free, got "
-            f"{in_bytes(size)}"
+            f"{path}: expected arrays that fit into the free memory of {in_bytes(free_memory())}, got {in_bytes(size)}"
         )
 
 

@@ -148,8 +148,8 @@ def selection_of(given: Any, weights: Any = None) -> np.ndarray:
     source = weights if given is None else given
     if getattr(source, "by_sign", False):
         raise ProblemError(
-            f"selected: expected a map under which tokens compete, got a run of the {source.map} map, which keeps or "
-            "drops each token by itself; predict_direction(problem, run).solution is the SVM of its tokens"
+            f"selected: expected a run whose tokens compete for attention, got one with the {source.map} map, which "
+            "keeps or drops each token by itself; predict_direction(problem, run).solution is the SVM of its tokens"
         )
     given = getattr(weights, "selected", None) if given is None else given
     expected = "integers or booleans, or a Run or Solution that has them"
@@ -160,7 +160,7 @@ def check_softmax(given: Any, name: str) -> None:
     """Raise ProblemError if the argument is a run whose attention is not a softmax."""
     found = getattr(given, "map", "softmax")
     if isinstance(found, str) and found != "softmax":
-        raise ProblemError(f"{name}: expected a run of softmax attention, got one of the {found} map")
+        raise ProblemError(f"{name}: expected a run with softmax attention, got one with the {found} map")
 
 
 def _not_empty(name: str, array: np.ndarray) -> np.ndarray:

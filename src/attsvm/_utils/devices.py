@@ -33,7 +33,9 @@ def parse_device(name: str, number_of_gpus: int) -> Named:
     if kind in GPU_NAMES and (not colon or digits.isdecimal()) and number < number_of_gpus:
         return Named("gpu", number)
     existing = ["cpu", *(f"cuda:{i}" for i in range(number_of_gpus))]
-    raise ProblemError(f"device: expected one that exists here, {' or '.join(map(repr, existing))}, got {name!r}")
+    raise ProblemError(
+        f"device: expected one of those available here, {' or '.join(map(repr, existing))}, got {name!r}"
+    )
 
 
 def find_torch_device(name: str | None) -> "torch.device":

@@ -34,7 +34,7 @@ def check_process() -> None:
     """
     if os.getpid() != _first_process():
         raise RuntimeError(
-            "JAX has run before this process was forked, and would hang in it: start processes with the method "
+            "JAX ran before this process was forked, and would hang: start processes with the method "
             "'spawn' or 'forkserver', as in multiprocessing.get_context('spawn')"
         )
 

@@ -40,6 +40,6 @@ def _hint(error: str, known: list[str]) -> str:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", error)
     if unknown is None:
         arrays = "problem" in known and "positional" in error
-        return "; attsvm.Problem(tokens, labels) makes a problem of arrays" if arrays else ""
+        return "; attsvm.Problem(tokens, labels) makes a problem from arrays" if arrays else ""
     others = {other: name for names in _NAMES for name in names if name in known for other in names}
     return did_you_mean(unknown[1], known, others)

@@ -28,7 +28,7 @@ def check_file(
         raise ProblemError(f"{out}: exists already; use --force to replace it")
     check_not_read(out, inputs)
     if not target.parent.is_dir():
-        raise ProblemError(f"{out}: cannot be written (there is no folder {target.parent})")
+        raise ProblemError(f"{out}: cannot be written (no folder {target.parent})")
     if target.exists() and not os.access(target, os.W_OK):
         raise ProblemError(f"{out}: cannot be written (the file that it replaces is read-only)")
     check_holds_files(target.parent, out)
@@ -41,7 +41,7 @@ def check_not_read(out: str | os.PathLike[str], inputs: Iterable[object]) -> Non
         if isinstance(given, str | os.PathLike) and os.path.exists(given):
             read = Path(os.path.realpath(given))
             if target == read or target in read.parents:
-                raise ProblemError(f"{out}: expected an output that is not read as well, got the input {given}")
+                raise ProblemError(f"{out}: expected an output other than the input {given}")
 
 
 def check_holds_files(folder: Path, out: str | os.PathLike[str]) -> None:

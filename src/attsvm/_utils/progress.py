@@ -65,7 +65,7 @@ class Progress:
     stage: str | None = None
 
     def details(self) -> list[str]:
-        """What is known beside the steps, in words.
+        """What else is known about the progress, in words.
 
         Examples
         --------

@@ -14,26 +14,28 @@ from attsvm.cli.messages import with_level
 
 PANELS = {
     "Your data": {
-        "fit": "Train attention on labelled data; with a fixed head, compare it with the Att-SVM of what it selects.",
+        "fit": "Train attention on labelled data; with a fixed prediction head, compare it with its Att-SVM.",
         "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
-        "predict": "Predict new bags by the model file of a fit, and name the token that decides in each.",
-        "next-token": "Predict which words of a context attention copies, and train it on a corpus.",
-        "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
-        "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
-        "monitor": "Show what an AttentionMonitor recorded of every head while a model was trained.",
+        "predict": "Predict new bags with the model file from a fit, and name the deciding token of each bag.",
+        "next-token": "Predict which words of its context attention copies, and compare with attention trained on a "
+        "corpus.",
+        "inspect": "Show which tokens each attention head of a trained transformer selects, and with what margin.",
+        "compare": "Show which attention heads select different tokens in two trained models, or in checkpoints of "
+        "one.",
+        "monitor": "Show what an AttentionMonitor recorded about each attention head during training.",
     },
     "Research": {
         "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
-        "train": "Train softmax attention on a problem file, with any optimizer.",
-        "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
+        "train": "Train softmax attention on a problem file, with any optimiser.",
+        "profile": "Find the norm whose margin an optimiser from attsvm, optax or PyTorch maximises.",
         "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
         "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
-        "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
-        "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
+        "reproduce": "Measure the figures and tables of the papers again, and report which claims hold.",
+        "experiment": "Train a transformer on film reviews or a ViT on pictures, and compare optimisers.",
         "problem": "Describe a problem file, or write an example.",
     },
     "More": {
-        "playground": "Open the interactive page: attention in the plane, its training and its Att-SVM.",
+        "playground": "Open the interactive page: train attention in the plane, and compare it with its Att-SVM.",
     },
 }
 """Every command and its summary by the panel of the help, in its order."""
@@ -121,7 +123,7 @@ def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
 app = typer.Typer(
     name="attsvm",
     cls=LazyGroup,
-    help="How training shapes softmax attention: its Att-SVM, its training, and how close the two are.",
+    help="How training shapes softmax attention: train it, solve its Att-SVM, and compare the two.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     **_SETTINGS,

@@ -25,15 +25,15 @@ from attsvm.cli.shared import finish, result_folder, write_page
 from attsvm.errors import ProblemError
 
 HELP = """
-Each MODEL is a folder with a Hugging Face model, or its name on the hub. A single MODEL is a folder with checkpoints,
-such as `checkpoint-500`, which are compared in the order of their steps. Three or more checkpoints of one training are
-put into this order, too. The text has one sequence per line; ViT takes a folder of pictures instead. The tokens are
-those of the first model that has a tokenizer, and the tokenizers of the others must agree with it.
+Each MODEL is a folder with a Hugging Face model, or its name on the hub. A single MODEL is a folder of checkpoints,
+such as `checkpoint-500`, which are compared in the order of their training steps. Three or more checkpoints of one
+training are sorted in the same way. The text has one sequence per line; ViT needs a folder of pictures instead. The
+first model with a tokenizer splits the text, and the tokenizers of the others must agree with it.
 
-For each head, the last model is compared with the first: the share of queries that select another token, the measures
-of `attsvm inspect` before and after, and whether the margin ratio (the margin of W over the best one of the same norm)
-certainly moved, which means that its two intervals are disjoint. With `--out`, the page shows the attention of the
-heads that changed most side by side, and curves over three or more models.
+For each attention head, the last model is compared with the first: the share of queries that select another token, the
+measures of `attsvm inspect` before and after, and whether the margin ratio (the margin of W over the best margin for
+the same norm) certainly moved, that is, whether its two intervals are disjoint. With `--out`, the page shows the
+attention of the heads that changed most side by side, and curves over three or more models.
 
 Examples:
 
@@ -47,7 +47,7 @@ Examples:
 
 def compare(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Two or more models, or a folder with checkpoints.")
+        list[str], typer.Argument(metavar="MODEL...", help="Two or more models, or a folder of checkpoints.")
     ],
     text: TextFile = None,
     special_tokens: SpecialTokens = True,
@@ -79,7 +79,7 @@ def compare(
     """Compare trained transformers (the help is HELP)."""
     start = time.perf_counter()
     if len(models) == 1 and (Path(models[0]) / "config.json").is_file():
-        raise ProblemError(f"MODEL: expected two models, or a folder with checkpoints, got one model: {models[0]}")
+        raise ProblemError(f"MODEL: expected two models, or a folder of checkpoints, got one model: {models[0]}")
     arguments = inspect_arguments(
         models,
         text,

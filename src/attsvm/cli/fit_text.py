@@ -27,11 +27,11 @@ from attsvm.errors import ProblemError
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, also `.csv.gz`; a folder
 of such files or a pattern in quotes; or a folder with one subfolder of text files per label. Word vectors are learnt
-from the training texts, a prompt and a head are trained on them, and this attention is combined with n-grams where that
-is better on held-out training texts. The page and the result compare attention, n-grams, both together and the mean of
-the same vectors.
+from the training texts, and a prompt and a prediction head are trained on them. The result is combined with n-grams if
+that is better on held-out training texts. The page and the result compare attention, n-grams, the combination of both,
+and the mean of the same word vectors.
 
-`attsvm next-token` reads texts without labels.
+For texts without labels, see `attsvm next-token`.
 
 Examples:
 
@@ -54,39 +54,42 @@ def fit_text(
     quoting: Quoting = None,
     classes: Annotated[
         str | None,
-        typer.Option(metavar="LABEL=NAME,...", help="Names of labels for the page, such as `0=negative,1=positive`."),
+        typer.Option(
+            metavar="LABEL=NAME,...", help="Names of the labels on the page, such as `0=negative,1=positive`."
+        ),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Texts to test on. By default a part of TEXTS is set apart for testing."),
+        typer.Option(metavar="FILE", help="Texts to test on.  [default: part of TEXTS]"),
     ] = None,
     parts: Annotated[
-        str, typer.Option(metavar="PARTS", help="What classifies: `attention`, `both` with n-grams, or `auto`.")
+        str,
+        typer.Option(metavar="PARTS", help="What predicts the label: `attention`, `both` (with n-grams), or `auto`."),
     ] = "auto",
-    max_length: Annotated[int, typer.Option(help="Number of words that are read of a text, from its beginning.")] = 400,
+    max_length: Annotated[int, typer.Option(help="Number of words to read from the beginning of each text.")] = 400,
     dim: Annotated[int, typer.Option(help="Length of a word vector.")] = 200,
     min_documents: Annotated[
-        int, typer.Option(help="Number of training texts that a word must occur in to be in the vocabulary.")
+        int, typer.Option(help="Least number of training texts with a word for it to be in the vocabulary.")
     ] = 5,
     tokenizer: TokenizerName = None,
     embed: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="A pretrained transformer, whose hidden states replace the word vectors."),
+        typer.Option(metavar="PATH", help="A pretrained transformer; its hidden states replace the word vectors."),
     ] = None,
     optimizer: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             autocompletion=completion.OPTIMIZERS,
-            help="An optimizer of `attsvm train`, or an import path.  "
+            help="An optimiser from `attsvm train`, or an import path.  "
             "[default: mirror_descent with an option `p`, else adam]",
         ),
     ] = None,
-    option: Annotated[list[str] | None, named_option("optimizer: `p` > 1 of the potential of mirror descent")] = None,
+    option: Annotated[list[str] | None, named_option("optimiser: `p` > 1 for mirror descent")] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.  [default: 5,000]")] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="Step size.  [default: 0.003 for adam, 0.1 for mirror_descent, else the optimizer's]"),
+        typer.Option(help="Step size.  [default: 0.003 for adam, 0.1 for mirror_descent, else that of the optimiser]"),
     ] = None,
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,
@@ -98,7 +101,7 @@ def fit_text(
     """Train an attention classifier on labelled texts."""
     options = option_values(option or [])
     if unknown := options.keys() - {"p"}:
-        raise ProblemError(f"--option: expected p=VALUE, got {min(unknown)}")
+        raise ProblemError(f"--option: expected p=VALUE, the only option, got {min(unknown)}")
     names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
     with result_folder(out, force, (texts, test, embed)) as write:

@@ -30,16 +30,16 @@ from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.errors import ProblemError
 
 HELP = """
-MODEL is a folder with a Hugging Face model or an adapter of PEFT, or its name on the hub. The text has one sequence per
-line; ViT takes a folder of pictures instead, Whisper one of sounds, and a model of texts and pictures takes both. The
-decoder of T5 or BART reads the same text, or that of `--target`. Layers that the input does not run, such
-as those of pictures if there is only text, are left out and named.
+MODEL is a folder with a Hugging Face model or a PEFT adapter, or its name on the hub. The text has one sequence per
+line. ViT needs a folder of pictures instead, Whisper a folder of sounds, and a model for texts and pictures needs both.
+The decoder of T5 or BART reads the same text, or the text from `--target`. Layers that the input does not reach, such
+as those for pictures when there is only text, are skipped and listed.
 
-The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
-Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
-this ratio is an interval, from a primal and a dual solution. The same numbers are computed for two heads of each
-layer of a twin, the same model with random weights, with margins to 10 %. With `--head` only the given heads are
-solved; `--head all` beside them solves all.
+For each attention head, the matrix W = W_K W_Q'/√d_h is computed from the weights of the model, and the tokens from the
+input of its layer. The margin ratio is the smallest margin of W, divided by the best margin of any matrix with the same
+Frobenius norm for the same selection. It is an interval, from a primal and a dual solution. The same numbers are
+computed for two attention heads per layer of a twin: the same model with random weights, and margins to within 10 %.
+With `--head`, only the given attention heads are solved; add `--head all` to solve all of them.
 
 Examples:
 
@@ -78,13 +78,15 @@ def more_help(arguments: Sequence[str]) -> str:
     else:
         families = ", ".join(f"`{name}`" for name in FAMILIES.names())
     return (
-        f"The attention is read as one of the families {families}, or as given by `--family`: an installed family, or"
-        " an import path `package.module:name`.\n\n"
+        f"A family says how to read the attention of a model. The families are {families}; `--family` also takes the"
+        " import path `package.module:name` of your own.\n\n"
     )
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name on the hub.")
+    ],
     text: TextFile = None,
     special_tokens: SpecialTokens = True,
     chat: Chat = False,
@@ -110,25 +112,27 @@ def inspect(
         typer.Option(
             "--held-out",
             metavar="FILE",
-            help="Other text with one sequence per line. The reasons of the head in detail are tested on it.",
+            help="Other text with one sequence per line, on which the reasons for the selections of the head in "
+            "detail are tested.",
         ),
     ] = None,
     effects: Annotated[
         bool,
         typer.Option(
             "--effects",
-            help="Also what the heads write and what removing them costs; the model runs 11 times more for each head.",
+            help="Also measure what each attention head writes and what removing it costs: 11 more model runs per "
+            "head.",
         ),
     ] = False,
     checkpoints: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of checkpoints, whose names end with the training step.")
     ] = None,
     margins: Margins = True,
     twin: Annotated[
         bool | None,
         typer.Option(
             "--twin/--no-twin",
-            help="Inspect a twin, too: the same model with random weights.  [default: twin, but no-twin with --head]",
+            help="Also inspect a twin: the same model with random weights.  [default: twin; no-twin with --head]",
         ),
     ] = None,
     queries: Queries = None,
@@ -159,14 +163,14 @@ def inspect(
         sounds=sounds,
     )
     if sounds is not None and (text is not None or images is not None):
-        raise ProblemError("--sounds: expected no --text and no --images, got both")
+        raise ProblemError("--sounds: expected neither --text nor --images with it")
     if target is not None and ((text is None and sounds is None) or images is not None or held_out is not None):
-        raise ProblemError("--target: expected --text or --sounds, without --images and --held-out")
+        raise ProblemError("--target: expected --text or --sounds with it, and neither --images nor --held-out")
     as_text = text_options(text, images, special_tokens=special_tokens, chat=chat, pairs=pairs)
     heads = arguments["heads"]
     if held_out is not None and (text is None or place is None):
         missing = "--text" if text is None else "--head"
-        raise ProblemError(f"--held-out: expected --text and a head in detail by --head, got no {missing}")
+        raise ProblemError(f"--held-out: expected --text and --head L.H with it; {missing} is missing")
 
     given = {"text": text, "images": images, "sounds": sounds, "target": target}
     with result_folder(out, force, (model, *given.values(), checkpoints, held_out)) as write:

@@ -15,19 +15,20 @@ TextFile = Annotated[Path | None, typer.Option("--text", metavar="FILE", help="T
 SpecialTokens = Annotated[
     bool,
     typer.Option(
-        "--special-tokens/--no-special-tokens", help="Let the tokenizer add its special tokens, as [CLS], to the text."
+        "--special-tokens/--no-special-tokens",
+        help="Add the special tokens of the tokenizer, such as [CLS], to the text.",
     ),
 ]
 Chat = Annotated[
-    bool, typer.Option("--chat", help="Each line is what a user says, in the chat template of the tokenizer.")
+    bool, typer.Option("--chat", help="Put each line into the tokenizer's chat template, as a message of the user.")
 ]
-Pairs = Annotated[bool, typer.Option("--pairs", help="Each line is two sentences with a tab between them.")]
+Pairs = Annotated[bool, typer.Option("--pairs", help="Each line has two sentences, separated by a tab.")]
 Images = Annotated[
     Path | None,
     typer.Option(
         "--images",
         metavar="DIR",
-        help="Pictures, for ViT; with --text for a model of both, equally many for each line, in the order of their"
+        help="Pictures, for ViT; with --text, for a model of both: the same number per line, in the order of their"
         " names.",
     ),
 ]
@@ -37,8 +38,8 @@ Target = Annotated[
     typer.Option(
         "--target",
         metavar="FILE",
-        help="Text of the decoder, one line for each sequence.  [default: the same text; with --sounds the tokens with"
-        " which a generation begins]",
+        help="Text for the decoder, one line per sequence.  [default: the same text; with --sounds, the tokens that"
+        " begin a generation]",
     ),
 ]
 Family = Annotated[
@@ -47,17 +48,19 @@ Family = Annotated[
         "--family",
         metavar="NAME",
         autocompletion=completion.FAMILIES,
-        help="Family of the models, or package.module:name.  [default: found by the models' modules]",
+        help="Family of the models, or package.module:name.  [default: found from the models]",
     ),
 ]
-Margins = Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")]
+Margins = Annotated[bool, typer.Option(help="Solve for the best margins, which takes most of the time.")]
 Queries = Annotated[
     int | None,
     typer.Option(
-        "--queries", metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"
+        "--queries",
+        metavar="N",
+        help="Number of queries to inspect per layer.  [default: all, or a sample if the sequences are long]",
     ),
 ]
-Gap = Annotated[float, typer.Option("--gap", help="Relative width of the margins' intervals.")]
+Gap = Annotated[float, typer.Option("--gap", help="Relative width of the intervals of the margins.")]
 
 
 def head_place(option: str, head: str) -> tuple[int, int]:
@@ -83,12 +86,12 @@ def text_options(
     chosen = {name: value for name, value in given.items() if value != (name == "special_tokens")}
     names = {"special_tokens": "--no-special-tokens", "chat": "--chat", "pairs": "--pairs"}
     if chosen and text is None:
-        raise ProblemError(f"{names[next(iter(chosen))]}: expected --text, got none")
+        raise ProblemError(f"{names[next(iter(chosen))]}: expected --text with it")
     if pairs and images is not None:
-        raise ProblemError("--pairs, --images: expected one of them, got both")
+        raise ProblemError("--pairs, --images: cannot be used together")
     if chat and len(chosen) > 1:
         other = next(names[name] for name in chosen if name != "chat")
-        raise ProblemError(f"--chat, {other}: expected one of them, got both")
+        raise ProblemError(f"--chat, {other}: cannot be used together")
     return chosen
 
 
@@ -112,7 +115,7 @@ def inspect_arguments(
     Raises ProblemError if one of them is not valid, or a package is not installed that the models need.
     """
     if text is None and images is None and sounds is None:
-        raise ProblemError("--text, --images: expected at least one of them, got none")
+        raise ProblemError("--text, --images: expected at least one of them")
     heads = [head_place("--head", one) for one in head] if head else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
     for name, number in (("--sentence", sentence), ("--queries", queries)):

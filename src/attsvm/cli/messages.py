@@ -61,7 +61,7 @@ def with_level(function: Callable[..., Any], names: Mapping[str, str]) -> Callab
     @wraps(function)
     def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
         if quiet and verbose:
-            raise ProblemError("--quiet, --verbose: expected one of them, got both")
+            raise ProblemError("--quiet, --verbose: cannot be used together")
         with _printed(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL):
             limit_threads(options.get("threads"))
             try:
@@ -80,7 +80,13 @@ def with_level(function: Callable[..., Any], names: Mapping[str, str]) -> Callab
 
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, warnings and errors.")]
 _Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print what is done, and the traceback of an error.", show_default=False)
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Print details of the progress, and a traceback if there is an error.",
+        show_default=False,
+    ),
 ]
 
 

@@ -9,12 +9,12 @@ from attsvm.cli.options import ForceFolder, Json, OutFolder
 from attsvm.cli.shared import finish, result_folder, write_page
 
 HELP = """
-RECORD is a file `*.csv` that `attsvm.inspect.AttentionMonitor` wrote, or a folder of TensorBoard with its numbers;
-the training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
-largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
-maps of all heads, and a table of their last values, which is printed, too. The effective rank of W says how many of its
-singular values count; the margin ratio is the margin of W over the best margin of its norm. Provisional: the command
-may change in any minor version.
+RECORD is a file `*.csv` written by `attsvm.inspect.AttentionMonitor`, or a TensorBoard folder with its numbers. The
+training may still be running. The last values of every attention head are printed as a table. With `--out`, the page
+also has maps of all attention heads, and curves of every measure over the steps: largest logit, largest probability,
+entropy, attention to the first token, norms and effective rank of W, and the interval of the margin ratio. The
+effective rank of W is the number of its singular values that matter; the margin ratio is the margin of W, divided by
+the best margin for its norm. Provisional: the command may change in any minor version.
 
 Examples:
 

@@ -9,10 +9,10 @@ from attsvm.cli.options import Encoding, ForceFolder, Json, OutFolder, Quoting, 
 from attsvm.cli.shared import finish, progress, result_folder, write_page
 
 HELP = """
-CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
-`.ndjson` with a column of texts, also `.txt.gz`; or a folder of such files or a pattern in quotes. For each of the most
-frequent last words, the graph of its contexts predicts which words attention copies. Attention is trained on the same
-contexts. Page and result compare both on other texts.
+CORPUS is a file `.txt` or `.txt.gz` with one text per line; a table `.parquet` (`pip install attsvm[text]`), `.csv`,
+`.tsv`, `.jsonl` or `.ndjson` with a column of texts; or a folder of such files, or a pattern in quotes. For each of the
+most frequent last words, the graph of its contexts predicts which words attention copies. Attention is then trained on
+the same contexts. The page and the result compare the prediction with the trained attention, on other texts.
 
 Examples:
 
@@ -32,19 +32,19 @@ def next_token(
     quoting: Quoting = None,
     tokenizer: TokenizerName = None,
     vocabulary: Annotated[
-        int, typer.Option(help="Number of words, the most frequent ones. All others become one symbol.")
+        int, typer.Option(help="Size of the vocabulary; all less frequent words become one symbol.")
     ] = 200,
-    words: Annotated[int, typer.Option(help="Number of last words to show, the most frequent ones.")] = 8,
+    words: Annotated[int, typer.Option(help="Number of last words to show; the most frequent ones are chosen.")] = 8,
     length: Annotated[int, typer.Option(help="Number of words in the longest context.")] = 32,
-    contexts: Annotated[int, typer.Option(help="Largest number of training contexts of a last word.")] = 4000,
+    contexts: Annotated[int, typer.Option(help="Largest number of training contexts for each last word.")] = 4000,
     dim: Annotated[
         int | None,
-        typer.Option(help="Length of word vectors learnt from the corpus.  [default: orthonormal vectors]"),
+        typer.Option(help="Dimension of word vectors learnt from the corpus.  [default: orthonormal vectors]"),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of gradient descent with momentum.")] = 2000,
+    steps: Annotated[int, typer.Option(help="Number of steps of gradient descent with momentum.")] = 2000,
     learning_rate: Annotated[float, typer.Option(help="Step size.")] = 0.5,
-    test_fraction: Annotated[float, typer.Option(help="Share of the texts that is set apart for testing.")] = 0.25,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of the contexts.")] = 0,
+    test_fraction: Annotated[float, typer.Option(help="Share of the texts to set apart for testing.")] = 0.25,
+    seed: Annotated[int, typer.Option(help="Seed of the split, and of the choice of contexts.")] = 0,
     threads: Threads = None,
     json: Json = False,
     force: ForceFolder = False,

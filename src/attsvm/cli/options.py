@@ -17,23 +17,23 @@ OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Wri
 ForceFile = Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-Threads = Annotated[int | None, typer.Option("--threads", help="Number of cores to use at most.  [default: all]")]
+Threads = Annotated[int | None, typer.Option("--threads", help="Largest number of cores to use.  [default: all]")]
 
 Device = Annotated[
     str | None,
     typer.Option("--device", metavar="NAME", help="`cpu`, `gpu`, `cuda` or `cuda:1`.  [default: a GPU, if any]"),
 ]
 
-SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
-TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
+SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test data.")]
+TestFraction = Annotated[float, typer.Option(help="Share of each class to set apart for testing.")]
 
 TokenizerName = Annotated[
     str | None,
     typer.Option(
         "--tokenizer",
         metavar="NAME",
-        help="What splits a text into words: `words`, `spaces`, `characters`, a function `package.module:name`, or a "
-        "tokenizer of Hugging Face.  [default: words]",
+        help="How to split texts into words: `words`, `spaces`, `characters`, a function `package.module:name`, or a "
+        "Hugging Face tokenizer.  [default: words]",
     ),
 ]
 
@@ -46,8 +46,8 @@ Quoting = Annotated[
     typer.Option(
         "--quoting",
         metavar="NAME",
-        help="How CSV and TSV files have quotes inside fields in quotes: `double` or `backslash`; `none` if quotes are "
-        "letters.  [default: double; none for TSV, unless both give the same rows]",
+        help="How CSV and TSV files escape quotes inside quoted fields: `double` or `backslash`; `none` if quotes "
+        "have no special meaning.  [default: double; none for TSV, unless both give the same rows]",
     ),
 ]
 
@@ -76,7 +76,7 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
 
 
 def option_values(texts: Iterable[str]) -> dict[str, Any]:
-    """Booleans, numbers and strings of ``--option NAME=VALUE``."""
+    """Booleans, numbers and strings from ``--option NAME=VALUE``."""
     return {name: _value(text) for name, text in named_values(texts).items()}
 
 

@@ -10,7 +10,7 @@ from attsvm.cli.shared import finish
 
 HELP = """
 The page trains attention in the plane and draws the path of its weights beside the Att-SVM. It is one HTML file, which
-needs neither a server nor a network. Without `--out`, the file that is installed with attsvm opens in the browser.
+needs neither a server nor a network. Without `--out`, the page installed with attsvm opens in the browser.
 
 Examples:
 

@@ -11,10 +11,11 @@ from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 
 HELP = """
-MODEL is a file that `attsvm fit --out`, `attsvm fit-text --out` or `save` of an estimator wrote: `result/model.npz`.
-DATA are bags as in the fit: a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row for each token, or arrays
-`.npz` or `.json` with the names `tokens` and `mask`, `bag` or `offsets`. For a classifier of texts they are texts: a
-table, or a file `.txt` with one on each line. If they have labels, the predictions are compared with them.
+MODEL is a file written by `attsvm fit --out`, `attsvm fit-text --out` or the `save` method of an estimator, such as
+`result/model.npz`. DATA has bags in the format of the fit: a table `.csv`, `.tsv`, `.jsonl` or `.parquet` with one row
+for each token, or arrays `.npz` or `.json` with the names `tokens` and `mask`, `bag` or `offsets`. For a text
+classifier, DATA has texts: a table, or a file `.txt` with one text on each line. If DATA has labels, the predictions
+are compared with them.
 
 FILE has one row for each bag: the predicted class, the probability of each class, and the selected token (its row in
 the table, counted from 1). That is the token with the largest contribution to the decision: contributions of a bag add
@@ -41,25 +42,23 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the predictions as CSV.")] = None,
     instances: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write contribution, score and share of attention of each token as CSV."),
+        typer.Option(metavar="FILE", help="Write the contribution, score and attention of each token as CSV."),
     ] = None,
     bag: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column that names the bag of each row.  [default: that of the fit]"),
+        typer.Option(metavar="COLUMN", help="Column that names the bag of each row.  [default: as in the fit]"),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the texts.  [default: that of the fit]")
+        str | None, typer.Option(metavar="COLUMN", help="Column of the texts.  [default: as in the fit]")
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of the labels.  [default: that of the fit, if there is one]"),
+        typer.Option(metavar="COLUMN", help="Column of the labels.  [default: as in the fit, if the data have it]"),
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Leave out a column of the table. Repeatable.")
     ] = None,
-    any_unit: Annotated[
-        bool, typer.Option("--any-unit", help="Do not compare the numbers with the ranges of the fit.")
-    ] = False,
+    any_unit: Annotated[bool, typer.Option("--any-unit", help="Accept numbers outside the ranges of the fit.")] = False,
     threads: Threads = None,
     json: Json = False,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
@@ -70,7 +69,7 @@ def predict(
             raise ProblemError(f"{option}: expected a file .csv, got {path}")
         check_file(path, force, (model, data))
     if out is not None and out == instances:
-        raise ProblemError(f"--instances: expected another file than that of --out, got {instances}")
+        raise ProblemError(f"--instances: expected a file other than that of --out, got {instances}")
     announce(out or instances)
 
     from attsvm._fit import read_new_texts
@@ -84,13 +83,13 @@ def predict(
     if isinstance(fitted, TextClassifier):
         for option, value in (("--bag", bag), ("--drop", drop or None), ("--any-unit", any_unit or None)):
             if value is not None:
-                raise ProblemError(f"{option}: expected none for the texts of {model}, got {value!r}")
+                raise ProblemError(f"{option}: not an option for {model}, which classifies texts")
         columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
         read = read_new_texts(data, text or columns.bag, label or columns.label, required=label is not None)
         found, called = fitted.predictions(*read), "text"
     else:
         if text is not None:
-            raise ProblemError(f"--text: expected none for the bags of {model}, got {text!r}")
+            raise ProblemError(f"--text: not an option for {model}, which classifies bags, not texts")
         bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or ())
         found = predict_bags(fitted, bags)
     page = make_page(

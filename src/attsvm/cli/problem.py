@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens (n, T, d), and optionally
 labels, head, queries, keys, mask, query_mask, bias_index, offsets. In Python, `attsvm.Problem(...).save("problem.npz")`
-writes one. A JSON file with the same names and nested lists, as `attsvm playground` saves it, is read as well.
+writes such a file. A JSON file with the same names and nested lists, as saved by `attsvm playground`, works as well.
 
 Examples:
 
@@ -33,13 +33,11 @@ Examples:
 def problem(
     problem_file: ProblemFile,
     example: Annotated[bool, typer.Option("--example", help="Write a random problem to PROBLEM.")] = False,
-    sequences: Annotated[int | None, typer.Option(help="Number of sequences of the example.  [default: 6]")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences in the example.  [default: 6]")] = None,
     tokens: Annotated[
-        int | None, typer.Option(help="Number of tokens of each sequence of the example.  [default: 8]")
+        int | None, typer.Option(help="Number of tokens in each sequence of the example.  [default: 8]")
     ] = None,
-    dim: Annotated[
-        int | None, typer.Option(help="Number of entries of each token of the example.  [default: 10]")
-    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension of the tokens of the example.  [default: 10]")] = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Write an example without queries.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the example.  [default: 0]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace PROBLEM if it exists.")] = False,
@@ -56,7 +54,7 @@ def problem(
     }
     given = {name: value for name, value in sizes.items() if value is not None}
     if given and not example:
-        raise ProblemError(f"--{min(given)}: expected it with --example only, which writes a problem")
+        raise ProblemError(f"--{min(given)}: only allowed with --example, which writes a problem")
     if example:
         check_file(path, force, ending=".npz")
 

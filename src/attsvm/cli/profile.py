@@ -1,4 +1,4 @@
-"""``attsvm profile``: which norm's margin an optimizer maximises."""
+"""``attsvm profile``: which norm's margin an optimiser maximises."""
 
 from functools import partial
 from textwrap import fill, indent
@@ -14,15 +14,15 @@ from attsvm.errors import ProblemError
 from attsvm.profiles import SEEDS, STEPS
 
 HELP = """
-OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
-PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
-`my_package.optimizers:mine`. The problems are trained on the gradient divided by its norm, with learning rates that
-are found, or with several schedules of `--learning-rate`, until one gives the answer, and then once on the gradient
-itself. The answer is a norm, or says why it is inconclusive. It takes 5 to 30 seconds of processor time for most
-optimizers.
+OPTIMIZER is the name of an optimiser in attsvm (`attsvm train --help` lists them), or the import path of a PyTorch
+optimiser class, of an optimiser from optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
+`my_package.optimizers:mine`. The optimiser is run on random problems with the gradient divided by its norm. Learning
+rates are searched for, or `--learning-rate` is used with several schedules, until one gives an answer; this is then
+checked with the gradient itself. The answer is a norm, or the reason why the profile is inconclusive. Most optimisers
+take 5 to 30 seconds of processor time.
 
-`--catalogue` prints what was measured so far of the optimizers of PyTorch, optax and pytorch-optimizer, or of one of
-them, with the reasons.
+`--catalogue` prints the results so far for the optimisers of PyTorch, optax and pytorch-optimizer, or the result for
+OPTIMIZER and its reason.
 
 Examples:
 
@@ -50,7 +50,7 @@ def profile(
         typer.Argument(metavar="[OPTIMIZER]", autocompletion=completion.OPTIMIZERS, help="A name or an import path."),
     ] = None,
     out: OutFolder = None,
-    option: Annotated[list[str] | None, named_option("optimizer")] = None,
+    option: Annotated[list[str] | None, named_option("optimiser")] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(help="Base learning rate of the four schedules.  [default: found from the change of a logit]"),
@@ -59,28 +59,33 @@ def profile(
         list[str] | None,
         typer.Option(
             autocompletion=completion.NORMS,
-            help="A norm to compare. Repeatable.  [default: thirteen norms and its own]",
+            help="A norm to compare. Repeatable.  [default: thirteen norms and that of the optimiser]",
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(help="Number of problems at most; more than 8 only if intervals of two norms overlap.")
+        int,
+        typer.Option(
+            help="Largest number of problems; more than 8 are used only if the intervals of two norms overlap."
+        ),
     ] = SEEDS,
-    steps: Annotated[int, typer.Option(help="Number of steps with each schedule at most.")] = STEPS,
+    steps: Annotated[int, typer.Option(help="Largest number of steps with each schedule.")] = STEPS,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
     catalogue: Annotated[
-        bool, typer.Option("--catalogue", help="Optimizers of PyTorch, optax and pytorch-optimizer.")
+        bool, typer.Option("--catalogue", help="Print the results for PyTorch, optax and pytorch-optimizer.")
     ] = False,
     threads: Threads = None,
     device: Device = None,
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
-    """Find the norm whose margin an optimizer maximises."""
+    """Find the norm whose margin an optimiser maximises."""
     if catalogue:
         others = (out, option, learning_rate, norm, batch_size, attention, device)
         if any(given is not None for given in others) or (seeds, steps) != (SEEDS, STEPS):
-            raise ProblemError("--catalogue: expected the name of an optimizer or none, and no option but --json")
+            raise ProblemError(
+                "--catalogue: expected no argument or the name of an optimiser, and no option except --json"
+            )
 
         from attsvm.profiles import catalogue as measured
 
@@ -88,12 +93,12 @@ def profile(
         if json:
             print(listed.text())
         elif optimizer is None:
-            print(f"{listed}\n\n{listed.extent} `--catalogue OPTIMIZER` and `--json` have the reasons of the verdicts.")
+            print(f"{listed}\n\n{listed.extent} `--catalogue OPTIMIZER` and `--json` give the reason for each verdict.")
         else:
             print("\n".join(f"{entry}\n{indent(fill(entry.reason, 96), '    ')}" for entry in listed.entries))
         return
     if optimizer is None:
-        raise ProblemError("OPTIMIZER: expected a name or an import path, or --catalogue, got neither")
+        raise ProblemError("OPTIMIZER: expected a name or an import path, or the option --catalogue")
     options = option_values(option or [])
 
     import jax

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from attsvm.papers import Figure, Outcome
 
 HELP = """
-NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
-package. Figures (PNG and SVG), numbers (JSON) and one page for all of them (`index.html`) are written to the folder of
-`--out`. Finished pieces of the measurements are kept there: an interrupted run continues from them, and a piece is
-reused only if its parameters, its source and the versions of the libraries are the same.
+NAME is one or more names from `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure of your own.
+Figures (PNG and SVG), numbers (JSON) and one page for all of them (`index.html`) are written to the folder given by
+`--out`. Finished pieces of the measurements are kept there, so an interrupted run can continue. A piece is reused only
+if its parameters, its source code and the versions of the libraries are the same.
 
 Examples:
 
@@ -43,19 +43,22 @@ def reproduce(
         typer.Argument(metavar="[NAME]...", autocompletion=completion.FIGURES, help="Figures or tables, or `all`."),
     ] = None,
     list_all: Annotated[
-        bool, typer.Option("--list", help="List the figures and the time they take on two cores.")
+        bool, typer.Option("--list", help="List the figures, and the time that each takes on two cores.")
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Small sizes: all figures in a few minutes, too small to judge claims."),
+        typer.Option(
+            "--quick", help="Use small sizes: all figures in a few minutes, but too small to judge the claims."
+        ),
     ] = False,
     size: Annotated[
         list[str] | None,
         typer.Option(
             "--size",
             metavar="NAME=VALUE",
-            help="A size in place of that of the figures: a number, values divided by commas, or JSON. Repeatable. "
-            "The JSON file of a figure names its sizes.",
+            help="Change a size of the figures: a number, values separated by commas, or JSON. Repeatable. The JSON "
+            "file "
+            "of a figure lists its sizes.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
@@ -82,14 +85,14 @@ def reproduce(
             _list(console, known)
         return
     if not names:
-        raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")
+        raise ProblemError("NAME: expected names from `attsvm reproduce --list`, or `all`")
     figures, command = chosen(names), command_line()
     sizes = named_values(size or [], "--size")
     for figure in figures.values():
         sizes_of(figure, quick, sizes)
     find_device(device)
     prepare(out, figures.values())
-    on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
+    on_interruption(lambda: f"finished pieces are kept in {out}; run the command again to continue")
     claims: list[Claim] = []
     with progress("figures") as callback:
         for claimed in run_several(figures, out, command, quick=quick, sizes=sizes, device=device, callback=callback):

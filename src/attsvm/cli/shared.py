@@ -28,7 +28,7 @@ def announce(out: Path | None) -> None:
     from attsvm._utils.files import is_finished
 
     if out is not None:
-        nothing = f"nothing was written to {out}, run the command again"
+        nothing = f"nothing was written to {out}; run the command again"
         on_interruption(lambda: f"{out} is complete" if is_finished(out) else nothing)
 
 

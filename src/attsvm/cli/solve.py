@@ -20,11 +20,11 @@ HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and optionally queries, keys,
 mask, query_mask, bias_index, offsets (and labels and head for `--selected optimal`). The selection is a file `.npy`,
 or `.npz` with the name `selected`. It holds one integer for each query, or one boolean for each query and token.
-`--selected optimal` selects the optimal tokens under the labels and the head of the problem. Margins other than 1 for
-single tokens, and weights from which the norm is measured, are arguments in Python: `attsvm.solve_svm(problem,
+`--selected optimal` selects the optimal tokens for the labels and the head of the problem. Margins other than 1 for
+single tokens, and a centre other than 0 for the norm, are possible only in Python: `attsvm.solve_svm(problem,
 selected, required=, center=)`.
 
-An infeasible selection is a result, with Farkas multipliers. The exit status is 3 if a solution is `inaccurate`.
+If the selection is infeasible, the result has Farkas multipliers. The exit status is 3 if a solution is `inaccurate`.
 
 Examples:
 
@@ -54,14 +54,14 @@ def solve(
         ),
     ] = "frobenius",
     relaxed: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Booleans: the queries that need a margin of 0 only.")
+        str | None, typer.Option(metavar="FILE", help="Booleans: the queries for which a margin of 0 is enough.")
     ] = None,
     slack: Annotated[
-        float | None, typer.Option(metavar="C", help="Allow violated margins, at a price of C per unit (soft margin).")
+        float | None, typer.Option(metavar="C", help="Allow violated margins, at a cost of C per unit (soft margin).")
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Largest rank of the weights, for the nuclear norm.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Largest rank of the weights; only with the nuclear norm.")] = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-8,
-    max_steps: Annotated[int | None, typer.Option(help="Largest number of steps of an iterative method.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Largest number of steps of iterative methods.")] = None,
     out: OutFile = None,
     force: ForceFile = False,
     threads: Threads = None,
@@ -69,8 +69,8 @@ def solve(
 ) -> None:
     """Solve the Att-SVM of a selection."""
     if selected is None or (selected != "optimal" and Path(selected).suffix not in (".npy", ".npz")):
-        got = "none" if selected is None else repr(selected)
-        raise ProblemError(f"--selected: expected `optimal`, or a file .npy or .npz, got {got}")
+        got = "" if selected is None else f", got {selected!r}"
+        raise ProblemError(f"--selected: expected `optimal`, or a file .npy or .npz{got}")
     check_positive("--tol", tol)
     check_file(out, force, (problem_file, selected, relaxed), ".npz")
     announce(out)

@@ -17,9 +17,10 @@ from attsvm.cli.shared import command_line, progress
 from attsvm.errors import ProblemError
 
 HELP = """
-NAME is a ready sweep of `attsvm sweep --list`, or `package.module:NAME`. Without it, the sweep is described by `--grid`
-and `--measure`. With it, `--grid` replaces its grid, `--set` adds to its fixed arguments, and so on. The result is an
-xarray dataset in the folder of `--out`. The same command continues an interrupted sweep.
+NAME is a ready sweep from `attsvm sweep --list`, or an import path `package.module:NAME`. Without NAME, `--grid` and
+`--measure` describe the sweep. With NAME, `--grid` replaces its grid, `--set` adds to its fixed arguments, and so on.
+The result is an xarray dataset in the folder given by `--out`. To continue an interrupted sweep, run the same command
+again.
 
 Examples:
 
@@ -39,33 +40,40 @@ def sweep(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.SWEEPS, help="A ready sweep.")
     ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List the ready sweeps, the measures and sources.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="STORE", help="Folder of the result.")] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the ready sweeps, the measures and the sources.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="STORE", help="Folder for the result.")] = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
             "--grid",
             metavar="NAME=VALUES",
-            help="An axis; values divided by commas, norms also by semicolons, as in 'norm=l2,1;nuclear'.",
+            help="An axis; separate values by commas, norms with commas by semicolons: 'norm=l2,1;nuclear'. "
+            "Repeatable.",
         ),
     ] = None,
     fixed: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An argument of all cells.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A fixed argument for all cells. Repeatable."),
     ] = None,
     measure: Annotated[
-        list[str] | None, typer.Option("--measure", help="A measure, or package.module:function. Norms as for --grid.")
+        list[str] | None,
+        typer.Option("--measure", help="A measure, or package.module:function; norms as for --grid. Repeatable."),
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Source of the problems.  [default: random]")] = None,
-    trials: Annotated[int | None, typer.Option("--trials", help="Trials of each cell.  [default: 100]")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all trials.  [default: 0]")] = None,
-    block: Annotated[int | None, typer.Option("--block", help="Trials of a batch.")] = None,
-    chunk: Annotated[int | None, typer.Option("--chunk", help="Trials that are committed together.")] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", help="Number of trials in each cell.  [default: 100]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the trials.  [default: 0]")] = None,
+    block: Annotated[int | None, typer.Option("--block", help="Number of trials in a batch.")] = None,
+    chunk: Annotated[int | None, typer.Option("--chunk", help="Number of trials to write together.")] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", help="Worker processes; 0 computes in this one.  [default: all cores; 0 on a GPU]"),
+        typer.Option("--workers", help="Number of worker processes; 0 for none.  [default: one per core; 0 on a GPU]"),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.")
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of a running Dask scheduler.")
     ] = None,
     device: Device = None,
     json: Json = False,
@@ -85,8 +93,8 @@ def sweep(
         {"measures": measure, "data": data, "trials": trials, "seed": seed, "block": block},
     )
     if out is None:
-        raise ProblemError("--out: expected the folder of the result, got none")
-    on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")
+        raise ProblemError("--out: expected a folder for the result")
+    on_interruption(lambda: f"finished chunks are kept in {out}; run the command again to continue")
     with progress("sweep") as callback:
         dataset = sweep(
             definition,
@@ -126,7 +134,7 @@ def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str]
     arguments = {key: _value(text) for key, text in _named("--set", fixed).items()}
     if name is None:
         if not axes or not given.get("measures"):
-            raise ProblemError("NAME: expected a sweep of `attsvm sweep --list`, or --grid and --measure, got neither")
+            raise ProblemError("NAME: expected a sweep from `attsvm sweep --list`, or the options --grid and --measure")
         return define(axes, given.pop("measures"), fixed=arguments, **given)
     definition = define(name)
     if axes:

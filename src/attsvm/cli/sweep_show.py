@@ -10,10 +10,10 @@ from attsvm.cli.options import ForceFolder, Json
 from attsvm.cli.shared import finish, result_folder, write_page
 
 HELP = """
-STORE is the folder of a sweep, which may be running or interrupted. Shares have Wilson intervals, means have bootstrap
-intervals. With `--out`, the page (`index.html`) has heat maps for two axes, one for each value of further axes, and
-curves for one axis; the numbers appear at the pointer. `table.csv` has a row for each estimate, `result.json` all of
-them as arrays. Failed chunks and unfinished cells are named.
+STORE is the folder of a sweep, which may still be running, or interrupted. Shares have Wilson intervals; means have
+bootstrap intervals. With `--out`, the page (`index.html`) has curves for one axis, and heat maps for two axes, one for
+each value of further axes; point at a place to see its numbers. `table.csv` has a row for each estimate, and
+`result.json` all estimates as arrays. Failed chunks and unfinished cells are listed.
 
 Examples:
 

@@ -1,4 +1,4 @@
-"""``attsvm train``: train attention on a problem file, with any optimizer."""
+"""``attsvm train``: train attention on a problem file, with any optimiser."""
 
 import time
 from typing import Annotated
@@ -32,20 +32,20 @@ def _names(names: list[str]) -> str:
 HELP = f"""
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, and optionally head,
 queries, keys, mask, query_mask, bias_index, offsets. With queries the attention is `combined` (W) or `factored` (K, Q),
-otherwise it is a `prompt` (p) or a `key_prompt` (W, p; logits x'Wp). The softmax gradient is accurate however saturated
-the softmax is. Ctrl-C ends training, and the run up to then is written.
+otherwise it is a `prompt` (p) or a `key_prompt` (W, p; logits x'Wp). The gradient stays accurate when the softmax is
+saturated. Ctrl-C ends training, and the run up to that step is written.
 
-The optimizers and their options are
+The optimisers and their options are
 
 {optimizer_help()}
 
-`--option NAME=VALUE` gives an option of the optimizer, or one of
+`--option NAME=VALUE` sets an option of the optimiser, or one of
 
-- `growth`: the size of step k is multiplied by 1 + growth·k
+- `growth`: multiply the size of step k by 1 + growth·k
 - `rank`: the number of columns of K and Q, or of W for `key_prompt`
-- `margin_tol`: stop when the margin gains less than this share while the norm of the weights doubles
+- `margin_tol`: stop when the margin grows by less than this share while the norm of the weights doubles
 
-`adam` and `muon` are those of optax, on the normalized gradient.
+`adam` and `muon` are optax's, applied to the normalised gradient.
 
 Examples:
 
@@ -84,8 +84,8 @@ def train(
             help="See above, or `package.module:name`.  [default: normalized_gradient_descent]",
         ),
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
-    option: Annotated[list[str] | None, named_option("optimizer, or of those above")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: that of the optimiser]")] = None,
+    option: Annotated[list[str] | None, named_option("optimiser, or one of those above")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 20_000,
     loss: Annotated[
         str, typer.Option(metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.")
@@ -95,18 +95,18 @@ def train(
         typer.Option(
             metavar="NAME",
             autocompletion=completion.HEADS,
-            help=f"{_names(HEADS.names())}.  [default: the linear head of the problem]",
+            help=f"Prediction head: {_names(HEADS.names())}.  [default: the linear prediction head of the problem]",
         ),
     ] = None,
     train_head: Annotated[
-        bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")
+        bool, typer.Option("--train-head/--no-train-head", help="Train the prediction head, too.")
     ] = False,
     map: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             autocompletion=completion.MAPS,
-            help=f"From logits to attention: {_names(MAPS.names())}.  [default: softmax]",
+            help=f"Map from logits to attention: {_names(MAPS.names())}.  [default: softmax]",
         ),
     ] = None,
     penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
@@ -114,7 +114,7 @@ def train(
     init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
     predict: Annotated[
-        bool, typer.Option("--predict", help="Predict the limit of the run, with the hypotheses checked.")
+        bool, typer.Option("--predict", help="Predict the limit of the run, and check the hypotheses of the theorem.")
     ] = False,
     out: OutFile = None,
     force: ForceFile = False,

@@ -106,14 +106,14 @@ def read_bags(
     """
     if not is_table_file(path):
         if not os.fspath(path).lower().endswith((".npz", ".json")):
-            raise ProblemError(f"{path}: expected bags, a table {', '.join(TABLES)} or arrays .npz, .json")
+            raise ProblemError(f"{path}: expected bags: a table {', '.join(TABLES)} or arrays .npz, .json")
         given = {"bag": bag, "label": label, "groups": groups, "drop": [*drop] or None}
         for name, value in given.items():
             if value is not None:
                 raise ProblemError(f"{name}: expected None for arrays, whose names are fixed, got {value!r}")
         return _of_arrays(path)
     if bag is None:
-        raise ProblemError(f"bag: expected the column of {path} that names the bag of each row, got none")
+        raise ProblemError(f"bag: expected the column of {path} with the bag of each row")
     frame = _table(path, bag)
     missing = {*optional}.difference(frame.columns)
     label, groups = (None if name in missing else name for name in (label, groups))
@@ -164,7 +164,7 @@ def _as_written(path: str | os.PathLike[str], bag: str) -> Any:
         rows = csv_rows(path, text, separator)
         header = [name.strip() or f"{UNNAMED}{place}" for place, name in enumerate(next(rows))]
         if not header:
-            raise ProblemError(f"{path}: expected a header and a row for each token, got an empty file")
+            raise ProblemError(f"{path}: expected a header, and a row for each token, got an empty file")
         check_columns(path, header, header)  # pandas renames columns of one name
         # pandas fills up short rows, which this refuses, and a column of numbers with a field of spaces becomes words
         spaces = {field for fields in rows for field in fields if field.isspace()}

@@ -42,7 +42,7 @@ def digit_bags(
     test_fraction: float = 0.3,
     seed: int = 0,
 ) -> Bags:
-    """Make bags of scikit-learn's handwritten digits, which are positive if one of them is a nine.
+    """Make bags of scikit-learn's handwritten digits; a bag is positive if one of its digits is a nine.
 
     Half of the bags are positive: they contain exactly one nine, at a random place. The pictures are split before the
     bags are drawn, so that no test picture is seen in training. A picture occurs at most once in a bag.

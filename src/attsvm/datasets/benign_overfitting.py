@@ -47,7 +47,7 @@ def signal_noise(
     seed: int | np.random.Generator = 0,
     compact: bool = False,
 ) -> SignalNoise:
-    """Draw sequences with one token of signal, two of weak signal, and noise, and flip some labels.
+    """Draw sequences with one signal token, two weak signal tokens and noise tokens, and flip some labels.
 
     With μ₊ = s e₁, μ₋ = s e₂ and noise ε ~ N(0, I), a sequence of class y has the tokens μ_y + ε, ρ μ_y + ε,
     ρ μ_(−y) + ε, and ε for all others. The first half of the sequences is of class +1. In each class half of

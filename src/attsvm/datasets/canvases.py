@@ -49,7 +49,7 @@ def digit_canvases(
     test_fraction: float = 0.3,
     seed: int = 0,
 ) -> Canvases:
-    """Arrange scikit-learn's handwritten digits on canvases of 3 × 3, of which one digit decides the label.
+    """Arrange scikit-learn's handwritten digits on 3 × 3 canvases; one digit decides the label of a canvas.
 
     One picture, at a random place, shows a digit of the two classes; it decides the label. The other eight show digits
     of neither class. Half of the canvases belong to each class. The pictures are split before the canvases are made, so

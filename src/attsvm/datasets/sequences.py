@@ -78,7 +78,7 @@ class Sequences:
     def __post_init__(self) -> None:
         table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
-            raise ProblemError(f"offsets: expected integers that rise from 0 to {len(ids)}, the number of ids")
+            raise ProblemError(f"offsets: expected increasing integers from 0 to {len(ids)}, the number of ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
             raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
         if self.columns is not None and len(self.columns) != table.shape[1]:
@@ -111,7 +111,7 @@ class Sequences:
         """
         arrays = list(arrays)
         if any(map(is_table, arrays)):  # their columns may be in different orders
-            raise ProblemError("X: expected arrays, got tables; write one table with bag=, or Sequences.from_table")
+            raise ProblemError("X: expected arrays, got tables; pass one table with bag=, or use Sequences.from_table")
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
             raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
@@ -151,7 +151,8 @@ class Sequences:
             tokens = tokens if is_stored(tokens) else np.asarray(without_half(tokens))
         except ValueError:
             raise ProblemError(
-                "tokens: expected shape (n, T, d), got sequences of different lengths; Sequences.from_arrays takes them"
+                "tokens: expected shape (n, T, d), got sequences of different lengths; use Sequences.from_arrays for "
+                "them"
             ) from None
         if len(tokens.shape) != 3:
             raise ProblemError(f"tokens: expected shape (n, T, d), got {tokens.shape}")
@@ -234,8 +235,8 @@ class Sequences:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """Refused: sequences of different lengths are no array."""
         raise ProblemError(
-            "Sequences: cannot be converted to an array; pass them to a classifier of sequences, and write "
-            "token_net=StandardScaler() in place of a step of a pipeline"
+            "Sequences cannot be converted to an array; pass them to a sequence classifier, with "
+            "token_net=StandardScaler() instead of a step in a pipeline"
         )
 
     def __repr__(self) -> str:

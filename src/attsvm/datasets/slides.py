@@ -65,7 +65,9 @@ class Slides:
         """
         path, size = self.paths[which], int(self.bags.lengths[which])
         if path.suffix != ".h5":
-            raise ProblemError(f"{path}: expected HDF5 with coordinates of patches, got a file {path.suffix}")
+            raise ProblemError(
+                f"{path}: expected an HDF5 file with the coordinates of patches, got a file {path.suffix}"
+            )
         found = np.asarray(_read_hdf5(path, "coords", lambda stored: stored[()]))
         found = found[0] if found.ndim == 3 and len(found) == 1 else found
         if found.shape != (size, 2):
@@ -74,7 +76,7 @@ class Slides:
 
 
 def read_slides(folder: str | Path, table: Any = None, *, slide: str = "slide_id", target: str = "label") -> Slides:
-    """Read a folder with one file of features for each slide, as CLAM and TRIDENT write them.
+    """Read a folder with one file of features per slide, as written by CLAM and TRIDENT.
 
     A file is HDF5 with the dataset ``features``, of shape (T, d) or (1, T, d), and ``coords``; or ``.pt``, a tensor of
     one of these shapes. It is named like its slide and is in the folder, or in ``h5_files`` or ``pt_files`` below it.
@@ -158,7 +160,7 @@ class _SlideFile(LazyTable):
         if self.path.suffix == ".h5":
             return _read_hdf5(self.path, "features", lambda stored: function(_table(self.path, stored)))
         check_installed(f"{self.path}: a file .pt", "torch", "torch")
-        with reading(self.path, "cannot be read as a tensor of PyTorch"):
+        with reading(self.path, "cannot be read as a PyTorch tensor"):
             tensor = map_tensor(self.path)
         return function(_table(self.path, tensor))
 

@@ -75,7 +75,7 @@ class Drawing(NamedTuple):
 
 
 class Source(ABC):
-    """A place that ``attsvm fit`` reads a labelled problem from.
+    """A source from which ``attsvm fit`` reads a labelled problem.
 
     A subclass sets ``name`` and ``summary``, and provides :meth:`load`. If it has options, it is a frozen dataclass
     whose fields are declared by :func:`option`. A subclass that reads files sets ``suffixes`` and has a field ``path``.
@@ -143,7 +143,7 @@ class Source(ABC):
         return Drawing(problem)
 
     def title(self) -> str:
-        """What the page is about: the beginning of its title."""
+        """The beginning of the title of the page."""
         return self.name
 
     def label_names(self) -> tuple[Any, Any] | None:
@@ -162,7 +162,7 @@ class Source(ABC):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Make the source from options as they are written on the command line.
+        """Make the source from options in the form of the command line.
 
         Parameters
         ----------
@@ -178,10 +178,10 @@ class Source(ABC):
         for name in options:
             if name not in known:
                 expected = f"one of the options {', '.join(known)}" if known else "no option"
-                raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}")
+                raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}{did_you_mean(name, known)}")
         for name, field in known.items():
             if name not in options and field.default is dataclasses.MISSING:
-                raise ProblemError(f"{cls.name}: expected a value for the option {name!r}, got none")
+                raise ProblemError(f"{cls.name}: expected a value for the option {name!r}")
         return cls(**{name: _read(known[name], text) for name, text in options.items()})
 
 
@@ -299,7 +299,7 @@ def _configured(source: type[Source] | Source, options: Mapping[str, str]) -> So
     if isinstance(source, type):
         return source.from_options(options)
     if options:
-        raise ProblemError(f"{source.name}: expected no option for a source that is an instance, got {min(options)!r}")
+        raise ProblemError(f"{source.name}: expected no options for a source object, got {min(options)!r}")
     return source
 
 
@@ -329,6 +329,6 @@ def _hint(text: str) -> str:
             "--label COLUMN"
         )
     if Path(text).suffix.lower() == ".npy":
-        return "; numpy.savez('problem.npz', tokens=X, labels=y) writes a file .npz"
+        return "; numpy.savez('problem.npz', tokens=X, labels=y) writes such a file .npz"
     files = [text + suffix for source in SOURCES for suffix in source.suffixes if Path(text + suffix).is_file()]
     return f"; did you mean {files[0]}?" if files else did_you_mean(text, SOURCES.names())

@@ -34,14 +34,14 @@ def frame_of(X: Any) -> Any:
     """
     if is_pandas_dataframe(X):
         if X.columns.nlevels > 1:
-            raise ProblemError(f"X: expected names of columns in one row, got {X.columns.nlevels} rows of them")
+            raise ProblemError(f"X: expected column names in one row, got {X.columns.nlevels} rows of names")
         if not all(isinstance(name, str) for name in X.columns):
             X = X.set_axis(X.columns.map(str), axis=1)
     try:
         frame = nw.from_native(X, eager_only=True)
         frame.columns  # noqa: B018  # where Arrow checks its names
     except DuplicateError as error:
-        raise ProblemError(f"X: expected different names of columns, got {str(error).rpartition('- ')[2]}") from None
+        raise ProblemError(f"X: expected different column names, got {str(error).rpartition('- ')[2]}") from None
     return frame
 
 
@@ -63,11 +63,13 @@ class Bags:
         """
         if not is_table(X):
             raise ProblemError(
-                f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}"
+                f"X: expected a table with the column {bag!r}, the bag of each row, got {type(X).__name__}"
             )
         frame, bag, given = frame_of(X), str(bag), bag
         if not isinstance(given, str | int | np.integer):
-            raise ProblemError(f"bag: expected the name of one column, which may join several as words, got {given!r}")
+            raise ProblemError(
+                f"bag: expected the name of one column (join several columns into one of words), got {given!r}"
+            )
         if not frame.columns:
             raise ProblemError("X: expected at least one row, got none")
         if bag not in frame.columns:
@@ -78,7 +80,7 @@ class Bags:
             raise ProblemError("X: expected at least one row, got none")
         of_rows = frame[bag].to_numpy()
         if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
-            raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")
+            raise ProblemError(f"bag: expected a bag in each row, got rows without an entry in {bag!r}")
         try:
             return cls(frame, *grouped(of_rows))
         except TypeError:
@@ -130,7 +132,7 @@ class Bags:
         if of_rows is not None:
             return self._of_bags_or_rows(argument, bag, of_bags, of_rows, len(keys))
         if repeated:
-            raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
+            raise ProblemError(f"{argument}: expected one value for each bag, got several for some bag")
         if missing:
             raise ProblemError(f"{argument}: expected a value for each bag, got none for {shown(missing)}")
         return np.asarray(of_bags)
@@ -152,8 +154,8 @@ class Bags:
             # different values of the rows of a bag are none of the rows
             if several is None and (of_bags != rows).any():
                 raise ProblemError(
-                    f"{argument}: expected an index of bags, got one that names the bags and the rows, with different "
-                    f"values; if it is that of the bags, write {argument}.rename_axis({bag!r})"
+                    f"{argument}: expected an index of bags, got one that fits both the bags and the rows, with "
+                    f"different values; if it is the index of the bags, write {argument}.rename_axis({bag!r})"
                 )
             return of_bags
         if several is not None:
@@ -162,8 +164,8 @@ class Bags:
                 f"reduce them, as {argument}.groupby(X[{bag!r}]).max() does"
             )
         warn_caller(
-            f"{argument}: expected one value for each bag, got one for each row; they are equal in each bag, which "
-            "gets the value of its rows"
+            f"{argument}: expected one value for each bag, got one for each row; the values in a bag are equal, so "
+            "that value is used"
         )
         return rows
 
@@ -310,8 +312,9 @@ def check_columns(
     if (other := next(marks, separator)) != separator:
         decimal = ", decimal=','" * (other == ";")
         raise ProblemError(
-            f"{source}: expected fields separated by {separator!r}, got {other!r} in the header; write the file anew, "
-            f"as pandas.read_csv({str(source)!r}, sep={other!r}{decimal}).to_csv('new.csv', index=False) does"
+            f"{source}: expected fields separated by {separator!r}, got {other!r} in the header; convert the file, "
+            f"for example by pandas.read_csv({str(source)!r}, sep={other!r}{decimal}).to_csv('new.csv', index=False) "
+            "does"
         )
     for name in columns:
         if name not in found:

@@ -51,7 +51,7 @@ def mil_unit_tests(
     num_test: int = 600,
     dim: int = 16,
 ) -> MilUnitTest:
-    """Make one of three unit tests for models of multiple-instance learning.
+    """Make one of three unit tests for multiple-instance learning.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

@@ -58,46 +58,47 @@ class SequenceEstimator(Learned):
     Parameters
     ----------
     optimizer : {{"adam", "mirror_descent", "gradient_descent"}}, another name, or optax transformation
-        Trains {trained}. Other names are those of :mod:`attsvm.optimizers`, and import
-        paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
+        Trains {trained}. Other names are those in :mod:`attsvm.optimizers` and import paths ``package.module:name``;
+        they get ``learning_rate`` and ``p`` if they have these options.
     p : float
-        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
+        For mirror descent, whose potential is (1/p)‖·‖_p^p. Values near 1 make the weights sparse.
     learning_rate : float, optional
-        By default {rate} for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must
-        be None for an optax transformation.
+        By default {rate} for Adam, 0.1 for mirror and gradient descent, and the default of the optimiser for other
+        names. Must be None for an optax transformation.
     alpha : float
         Strength of the penalty α/2n {penalty} for n training sequences, as in scikit-learn's ``MLPClassifier``.
     batch_size : int
-        Sequences per step. A step has fewer if their vectors take more than 32 MiB, but at least one.
+        Number of sequences per step; fewer if their vectors take more than 32 MiB, but at least one.
     max_steps : int
     early_stopping : bool
-        Hold out {part}, stop once their loss has not decreased by 1e-4 for 500 steps, and keep the parameters of the
-        smallest loss. It is on by default because longer training spoils the selection. If it is off, or {few}, whose
-        loss says little, the training objective is monitored instead and the last parameters are kept. ``validation``
-        of ``fit`` names other sequences to hold out.
+        Hold out {part}, stop when their loss has not decreased by 1e-4 for 500 steps, and keep the parameters with the
+        smallest loss. This is the default, because longer training spoils the selection. If it is off, or if {few}, the
+        training objective is monitored instead, and the last parameters are kept. To hold out other sequences, use
+        ``validation`` of ``fit``.
     random_state : int, RandomState or None
-        For the validation split, the order of the batches, and the tokens that ``max_instances`` draws.
+        Determines the validation split, the order of the batches, and the tokens drawn for ``max_instances``.
     warm_start : bool
         Continue from the parameters of the last fit.
     token_net : transformer or PyTorch module, optional
-        Maps each token before {next}; it is not trained together with the {kind}. A transformer of scikit-learn is
-        fitted to the training tokens, without labels; of tables it gets a data frame, so that a ``ColumnTransformer``
-        finds columns by name. Without one, words in tables become columns of zeros and ones. A module is used as it is,
-        in evaluation mode, so train it first; its parameters are not changed, and a copy of it is kept.
+        Maps each token before {next}; it is not trained together with the {kind}. A scikit-learn transformer is fitted
+        to the training tokens, without labels; for tables it gets a data frame, so that a ``ColumnTransformer`` finds
+        columns by name. Without a transformer, words in tables become columns of zeros and ones. A PyTorch module is
+        used in evaluation mode, so train it first; its parameters are not changed, and a copy is kept.
     scale : {{"columns", "common"}}, optional
-        Tokens are centred and divided by the spread of each column, or by one common number, which keeps directions. By
-        default "columns" for tables, whose columns have units of their own, and for arrays, with a warning, if the
-        spreads of their columns differ by more than a factor of 10; otherwise "common". ``scale_`` says which.
+        Tokens are centred, and divided by the spread of each column ("columns") or by one number, which keeps
+        directions ("common"). The default is "columns" for tables, because each column has its own unit, and for arrays
+        whose columns have spreads that differ by more than a factor of 10 (with a warning); otherwise "common".
+        ``scale_`` says which was used.
     device : str, optional
-        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
-        Prediction is on the CPU.
+        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default JAX's default
+        device. Predictions are computed on the CPU.
     keep_sample : bool
-        Keep up to 200 training sequences, for ``margin_report``. By default a fitted {kind} and its pickle hold none of
-        the training data, except the landmarks of an ensemble.
+        Keep up to 200 training sequences, for ``margin_report``. By default, a fitted {kind} and its pickle contain no
+        training data, except the landmarks of an ensemble.
     max_instances : int, optional
-        Most tokens of a sequence in a step of training. Of a longer sequence as many are drawn anew for each step,
-        without replacement and by ``random_state``. By default all are used, and validation and prediction always use
-        all.
+        Largest number of tokens of a sequence in a training step. From a longer sequence, this many tokens are drawn
+        again for each step, without replacement, with ``random_state``. By default all tokens are used; validation and
+        prediction always use all.
 
     Attributes
     ----------
@@ -107,15 +108,15 @@ class SequenceEstimator(Learned):
         "columns" or "common".
     ranges_ : ndarray, shape (d, 2), or None
         The smallest and the largest number of each column among at most 10,000 training tokens; NaN for words. A
-        prediction refuses tokens of which more than half, and at least 20, are far from the range in a column, as in
-        another unit: ten lengths of the range beyond it, or ten times nearer to zero than numbers of one sign. None
-        compares nothing.
+        prediction refuses tokens that seem to be in another unit: if more than half of them, and at least 20, are far
+        from the range in a column (beyond it by ten times its length or, for numbers of one sign, ten times nearer to
+        zero). With None, ranges are not compared.
     n_iter_ : int
-        Steps made.
+        Number of steps made.
     kept_step_ : int
         The step whose parameters were kept.
     status_ : Status
-        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
+        ``converged``: the loss no longer decreased. ``finished``: all ``max_steps`` were made. ``interrupted``: the
         callback returned True.
     """
 
@@ -268,7 +269,7 @@ class SequenceEstimator(Learned):
         owners = None if groups is None else read_groups(given.align("groups", groups), len(given.sequences))[kept]
         if not self.early_stopping:
             if validation is not None:
-                raise ProblemError("validation: expected None with early_stopping=False, got something to validate on")
+                raise ProblemError("validation: expected None with early_stopping=False")
             return FitParts(task, task, None, owners)
         if isinstance(validation, tuple):
             return FitParts(task, task, self._own_part(validation), owners)
@@ -295,7 +296,7 @@ class SequenceEstimator(Learned):
 
     def _own_part(self, own: tuple[Any, ...]) -> SequenceTask:
         if len(own) != 2:
-            raise ProblemError("validation: expected a tuple of sequences and labels, got another tuple")
+            raise ProblemError("validation: expected a tuple of sequences and labels")
         given, labels, _ = self._given(*own, None, self._bag(own[0]), reset=False)
         return self._own_task(given, labels)
 
@@ -338,8 +339,8 @@ class SequenceEstimator(Learned):
         if not units_differ(sequences):
             return "common"
         warn_caller(
-            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own, "
-            "as with scale='columns'; scale='common' divides all of them by one number"
+            "X: the spreads of the columns differ by more than a factor of 10, so each column is divided by its own "
+            "spread, as with scale='columns'; scale='common' divides all columns by one number"
         )
         return "columns"
 
@@ -355,7 +356,7 @@ class SequenceEstimator(Learned):
         check_is_fitted(self)
         sequences = self._sample if X is None else self._mapped(self._read(X))
         if sequences is None:
-            raise ProblemError("X: expected sequences, got None; a fit keeps some only with keep_sample=True")
+            raise ProblemError("X: expected sequences, because the fit kept none; it does so with keep_sample=True")
         self._warn_of_chance()
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)

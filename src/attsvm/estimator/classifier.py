@@ -35,8 +35,8 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
     {parameters of SequenceEstimator}
     {parameters of SequenceClassifier}
     norm : {"frobenius", "l<p>", "linf"}, optional
-        Train in the geometry of this norm, in place of ``optimizer``: by gradient descent, by mirror descent with this
-        p > 1, or by Adam for "linf". :func:`attsvm.recommend` compares norms.
+        Train in the geometry of this norm, instead of choosing an ``optimizer``: by gradient descent for "frobenius",
+        by mirror descent with this p > 1, or by Adam for "linf". :func:`attsvm.recommend` compares norms.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ class AttentionClassifier(PromptEstimator, SequenceClassifier):
 
     Notes
     -----
-    The parameters that are kept, validated and used for prediction are averages over about the last 100 steps, because
-    single steps fluctuate with their batches.
+    The parameters used for validation and prediction are averages over about the last 100 steps, because single steps
+    fluctuate with their batches.
 
-    With ``alpha=0``, training converges in direction to the limit of the theory.
+    With ``alpha=0``, training converges in direction to the limit predicted by theory.
 
-    Training uses float32 if the tokens are float32, otherwise float64. The penalty is that of the centred and scaled
-    tokens, and the fitted attributes are those for the original ones.
+    Training uses float32 if the tokens are float32, otherwise float64. The penalty applies to the weights for the
+    centred and scaled tokens; the fitted attributes are for the original tokens.
 
     References
     ----------

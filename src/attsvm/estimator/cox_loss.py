@@ -149,4 +149,4 @@ def _numbers(entries: Any) -> np.ndarray:
     try:
         return np.asarray(entries, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ProblemError(f"y: expected {FORMS}, got entries that are no numbers") from None
+        raise ProblemError(f"y: expected {FORMS}, got entries that are not numbers") from None

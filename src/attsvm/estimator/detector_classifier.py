@@ -37,15 +37,15 @@ from attsvm.estimator.shared_documentation import document
 class DetectorClassifier(SequenceClassifier):
     """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.
 
-    It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and a further token
-    never lowers f. The maximum is the hard limit of attention with the prompt p_k, so the Att-SVM of what each detector
-    selects is defined. With two classes, f is large for the positive one, which ``positive`` names. With more, each
-    class has K detectors of its own against the rest, and the assumption holds for each output.
+    It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and another token
+    never lowers f. The maximum is the hard limit of attention with the prompt p_k, so there is an Att-SVM of the tokens
+    that each detector selects. With two classes, f is large for the positive class, which ``positive`` sets. With more
+    classes, each class has its own K detectors against the rest, and the assumption holds for each output.
 
     Parameters
     ----------
     num_detectors : int
-        K; for more than two classes for each class.
+        K; with more than two classes, the number for each class.
     {parameters of SequenceEstimator}
     {parameters of SequenceClassifier}
 
@@ -63,13 +63,13 @@ class DetectorClassifier(SequenceClassifier):
 
     See Also
     --------
-    attsvm.AttentionClassifier : Prompt attention, whose tokens also vote against a class.
+    attsvm.AttentionClassifier : Prompt attention, in which tokens can also vote against a class.
     attsvm.datasets.mil_unit_tests : Data on which models without the assumption fail.
 
     Notes
     -----
     Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about the last 100
-    steps. The fitted attributes are those for the original tokens, after ``token_net``.
+    steps. The fitted attributes are for the original tokens, after ``token_net``.
 
     References
     ----------
@@ -113,7 +113,7 @@ class DetectorClassifier(SequenceClassifier):
         slack: float | None = None,
         max_sequences: int = SAMPLE,
     ) -> MarginReport:
-        """The Att-SVM of the tokens that a detector selects, and how close the detector is to it.
+        """The Att-SVM of the tokens that a detector selects, and how close the detector is to that Att-SVM.
 
         Parameters
         ----------
@@ -162,8 +162,7 @@ class DetectorClassifier(SequenceClassifier):
             if self.positive is not None:
                 raise ProblemError(
                     f"positive: expected one of the labels {one}, {other}, got {self.positive!r}; if a meta-estimator "
-                    "of scikit-learn has numbered the labels, name the other one, too: "
-                    f"positive=({self.positive!r}, ...)"
+                    f"of scikit-learn has numbered the labels, give both labels: positive=({self.positive!r}, ...)"
                 )
             raise ProblemError(
                 f"positive: expected positive={one!r} or positive={other!r}, the class of the bags that contain what "

@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """The members of a fit beside its network. The output is their weighted sum plus that of the network, scaled.
+    """The members of a fit besides its network. The output is their weighted sum plus the scaled output of the network.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ def wants_ensemble(
     if not isinstance(ensemble, bool | np.bool_):
         raise ProblemError(f"ensemble: expected True, False or 'auto', got {ensemble!r}")
     if ensemble and groups is not None and len(np.unique(groups)) < 2:
-        raise ProblemError("groups: expected at least two with ensemble=True, which leaves groups out, got one")
+        raise ProblemError("groups: expected at least two with ensemble=True, which leaves out groups, got one")
     return bool(ensemble)
 
 

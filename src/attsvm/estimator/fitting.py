@@ -41,14 +41,14 @@ History = dict[str, list[float]]
 
 @dataclass(frozen=True, eq=False)
 class FitState:
-    """Parameters and the state of the optimizer, from which ``partial_fit`` continues."""
+    """Parameters and the state of the optimiser, from which ``partial_fit`` continues."""
 
     network: Network
     coordinates: Coordinates
     parameters: Parameters  # in these coordinates
     # their average over about the last 100 steps, which predicts, because single steps fluctuate with their batches
     average: Parameters
-    optimizer: Any  # the state of the optimizer
+    optimizer: Any  # the state of the optimiser
     steps: int = 0  # steps made since the start
     # the n of the penalty: the sequences of the fit, or ``num_sequences`` of the last call of ``partial_fit``
     num_sequences: int = 0
@@ -86,7 +86,7 @@ def start(
 
 
 def begin(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
-    """The same parameters with a new optimizer."""
+    """The same parameters with a new optimiser."""
     with precision(state.parameters["b"].dtype):
         return replace(
             state,
@@ -98,13 +98,13 @@ def begin(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
 
 
 def resumed(state: FitState, optimizer: optax.GradientTransformation) -> FitState:
-    """The state itself, or with a new optimizer where a model file has left that out."""
+    """The state itself, or with a new optimiser where a model file has left that out."""
     return state if state.optimizer is not None else replace(state, optimizer=begin(state, optimizer).optimizer)
 
 
 @lru_cache(maxsize=32)
 def _initial(optimizer: optax.GradientTransformation, device: jax.Device) -> Callable[[Parameters], Any]:
-    """The initial state of an optimizer as one program; without it each of its operations is compiled for itself."""
+    """The initial state of an optimiser as one program; without it each of its operations is compiled for itself."""
     return jax.jit(optimizer.init, compiler_options=quick_to_compile())
 
 
@@ -207,7 +207,7 @@ def epoch(
 
 @lru_cache(maxsize=32)
 def _step_of(optimizer: optax.GradientTransformation, network: Network, device: jax.Device) -> Callable[..., Any]:
-    """The step of a network with an optimizer on a device, compiled for each shape.
+    """The step of a network with an optimiser on a device, compiled for each shape.
 
     It updates the average of the parameters, too, and returns the objective before the step. ``part`` is the size of
     the batch over that of a full one, and ``share`` that of the new parameters in the average.

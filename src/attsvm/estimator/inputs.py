@@ -86,8 +86,8 @@ class GivenSequences:
             # scikit-learn's scorers go by position, so they are not put in order here
             if index != names.tolist() and sorted(map(str, index)) == sorted(map(str, names)):
                 raise ProblemError(
-                    f"{argument}: expected the order of the bags, got their names in another one; write "
-                    f"{argument}.loc[X.names], or {argument}.to_numpy() if the names are only numbers of rows"
+                    f"{argument}: expected the bags in the order of X, got their names in another order; write "
+                    f"{argument}.loc[X.names], or {argument}.to_numpy() if the names are only row numbers"
                 )
         return values
 
@@ -142,7 +142,7 @@ def _form(X: Any, bag: str | int | None) -> GivenSequences | None:
         return GivenSequences(X)
     check_not_masked("X", X, "numbers (Sequences.from_padded(array, mask) leaves out tokens)")
     if isinstance(X, list | tuple) and any(map(issparse, X)):
-        raise ProblemError("X: expected dense arrays, got sparse ones; write array.toarray()")
+        raise ProblemError("X: expected dense arrays, got sparse ones; use array.toarray()")
     if isinstance(X, dict) and not issparse(X) and "X" not in X:
         raise ProblemError(
             "X: expected a list of arrays, got a dict; write list(X.values()), with the labels in the same order"
@@ -194,7 +194,7 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
         estimator.n_features_in_ = len(columns)
         return columns
     if not hasattr(estimator, "feature_names_in_"):
-        raise ProblemError("X: expected the form of the fit, whose columns had no names, got a table")
+        raise ProblemError("X: expected arrays, as in the fit, whose columns had no names, got a table")
     expected = list(estimator.feature_names_in_)
     missing, unknown = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
     if missing or unknown:
@@ -232,8 +232,7 @@ def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
             if kind in (nw.String, nw.Categorical, nw.Enum):
                 write = f"bag={name!r}" if reset else f"Sequences.from_table(X, bag={name!r})"
                 raise ProblemError(
-                    f"X: expected numbers in column {name!r}, got {kind}; if it names the bag of each row, "
-                    f"write {write}"
+                    f"X: expected numbers in column {name!r}, got {kind}; if it is the bag of each row, write {write}"
                 ) from None
         try:
             entries = np.asarray(X)
@@ -241,8 +240,8 @@ def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:
                 entries.astype(np.float64)
         except ValueError as error:
             raise ProblemError(
-                "X: expected a matrix of numbers (T_i, d) for each sequence, or a row of numbers for each sequence of "
-                f"one token, got other entries ({error})"
+                "X: expected a matrix of numbers (T_i, d) for each sequence, or a row of numbers if each sequence "
+                f"has one token, got other entries ({error})"
             ) from None
         raise
     return GivenSequences(Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1)), rows.shape[:1])

@@ -86,11 +86,11 @@ class MarginReport(Batched):
     def advice(self) -> str:
         """What the margin ratio says, and what to do, in one sentence."""
         if np.isnan(self.margin_ratio):
-            return "no margin ratio: the selected tokens are tied with others, so look at the scores of tokens"
+            return "no margin ratio: the selected tokens are tied with others; look at the scores of the tokens"
         if self.margin_ratio < LOW:
-            return f"low, below {LOW}: in some bag the selected token is nearly tied with another; see the scores, too"
+            return f"low, below {LOW}: in some bag the selected token is nearly tied with another; look at the scores"
         if self.margin_ratio <= HIGH:
-            return f"usual, {LOW} to {HIGH}: as far from a tie as in most fits, nothing to do"
+            return f"usual, {LOW} to {HIGH}: as far from a tie as in most fits; nothing to do"
         return f"high, above {HIGH}: farther from a tie than in most fits; only a test score says if the fit is good"
 
     def _summary(self) -> str:

@@ -64,12 +64,12 @@ LEFT_OUT = {("FitState", "optimizer"), *((name, "_sample") for name in ESTIMATOR
 TRUSTED = ["numpy.dtype"]
 """What transformers of scikit-learn hold besides the types that skops trusts; it makes them from empty arrays."""
 
-_OTHERWISE = "save the estimator by joblib.dump, which pickles it"
+_OTHERWISE = "save the estimator with joblib.dump, which pickles it"
 
 
 @dataclass(frozen=True)
 class Unsaved:
-    """Stands in a loaded estimator for a parameter of the fit that is no data, such as an optimizer of optax."""
+    """Stands in a loaded estimator for a parameter of the fit that is no data, such as an optimiser of optax."""
 
     kind: str
 
@@ -85,7 +85,7 @@ class Saveable:
 
         The file holds no training data but the landmarks of an ensemble, at most 300 training tokens, and the words of
         texts and of columns of words. :func:`attsvm.load_model` reads it. Predictions of the loaded estimator are equal
-        to the last bit. Its training can go on; the optimizer then begins anew.
+        to the last bit. Its training can go on; the optimiser then begins anew.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Saveable:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a fitted estimator that its ``save`` wrote.
+    """Read a fitted estimator from a file that its ``save`` method wrote.
 
     Loading runs no code of the file: it holds arrays and JSON, and names no classes but those of a fixed list. A
     ``token_net`` is read by skops, which refuses what is not of scikit-learn, NumPy or SciPy.
@@ -146,7 +146,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     AttentionClassifier, AttentionRegressor, DetectorClassifier or TextClassifier
-        Fitted. Parameters that are no data, such as an optimizer of optax, are left out of files; a fit needs new ones.
+        Fitted. Parameters that are no data, such as an optimiser of optax, are left out of files; a fit needs new ones.
 
     Raises
     ------

@@ -112,7 +112,7 @@ def predict_bags(estimator: "SequenceClassifier", bags: BagFile) -> Predictions:
 @overload
 def predict_bags(estimator: "AttentionRegressor", bags: BagFile) -> RegressionPredictions: ...
 def predict_bags(estimator: Any, bags: BagFile) -> Predictions | RegressionPredictions:
-    """Predict the classes or numbers of the bags of a file, and say which tokens decide.
+    """Predict the classes or numbers of the bags in a file, and say which tokens decide.
 
     Parameters
     ----------
@@ -224,5 +224,5 @@ def read_as_fitted(
         left_out = [name for name in (*drop, *others) if name != label]
         return read_bags(path, str(bag) if bag is not None else None, label, drop=left_out, optional=optional), str(bag)
     if [*drop]:
-        raise ProblemError(f"--drop: expected columns of a table only, got {', '.join(drop)} for arrays")
+        raise ProblemError(f"--drop: only for the columns of a table, got {', '.join(drop)} for arrays")
     return read_bags(path), "bag"

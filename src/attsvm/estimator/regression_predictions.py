@@ -84,7 +84,7 @@ class RegressionPredictions(BagTokens):
 
     @property
     def named_quantity(self) -> str:
-        """What the values are, with the number of the quantile."""
+        """What the values are; for a quantile, which one."""
         return self.quantity if self.quantile is None else f"{self.quantity} {self.quantile:g}"
 
     def __repr__(self) -> str:
@@ -101,8 +101,8 @@ def predict_numbers(regressor: Any, bags: BagFile) -> RegressionPredictions:
     sequences, constant = bags.sequences, float(regressor.target_centre_)
     if bags.labels is not None and regressor.loss == "cox":
         raise ProblemError(
-            "labels: expected none for log hazard ratios, got some; compare them with events and times by report(X, y) "
-            "of the regressor"
+            "labels: expected None for log hazard ratios; compare them with events and times by the report(X, y) of "
+            "the regressor"
         )
     attention, scores = np.asarray(regressor.attention(sequences)), np.asarray(regressor.instance_scores(sequences))
     values = np.asarray(regressor.predict(sequences))

@@ -45,7 +45,7 @@ class LearnedUnit(RegressorMixin):
 @suggests
 @dataclass(eq=False, repr=False)
 class AttentionRegressor(LearnedUnit, PromptEstimator):
-    """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for numbers and times of events of bags.
+    """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for targets of bags: numbers or event times.
 
     A sequence is a matrix (T_i, d), one row per token; the order of its tokens does not matter. One prompt p weights
     the tokens, and the head V predicts from the weighted mean.
@@ -259,11 +259,11 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         sequences, targets, weights = self._compared(X, y, sample_weight)
         found = self._loss().score(targets, self._output(sequences)[:, 0], weights)
         if np.isnan(found):
-            raise ProblemError("y: expected some targets that can be compared, got fewer than two, or no event")
+            raise ProblemError("y: expected targets that can be compared: at least two, and at least one event")
         return found
 
     def report(self, X: Any, y: Any = None) -> RegressionReport | SurvivalReport:
-        """How well targets are predicted: errors beside those of a constant, or the concordance for "cox".
+        """How well targets are predicted: errors compared with those of a constant, or for "cox" the concordance.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         return found
 
     def instance_scores(self, X: Any) -> Any:
-        """The output for each token by itself, f of a sequence that has this token only.
+        """The output for each token by itself: f of a sequence with only this token.
 
         Returns
         -------
@@ -315,7 +315,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
     ) -> tuple[RegressionTask, WeightSum]:
         network, loss, kept = self._network(), self._loss(), np.flatnonzero(weights)
         if continues and network != self._state.network:
-            raise ProblemError(f"loss, quantile: expected those of before with {continues}, got {loss}")
+            raise ProblemError(f"loss, quantile: expected the same values as before with {continues}, got {loss}")
         labels, weights = labels[kept], weights[kept]
         sequences = self._through_net(given, fit=not continues)
         if not continues:
@@ -346,7 +346,7 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         score = scores[self.history_["steps"].index(self.kept_step_)]
         if score < self._loss().chance:
             warn_caller(
-                f"the score of the validation sequences, {score:.2f}, is hardly better than that of a constant: there "
-                "is nothing to select in these sequences, or too few of them are held out",
+                f"the score of the validation sequences, {score:.2f}, is barely better than that of a constant: these "
+                "sequences contain nothing to select, or too few of them are held out",
                 RuntimeWarning,
             )

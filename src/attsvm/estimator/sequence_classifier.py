@@ -42,28 +42,28 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
     class_weight : dict, "balanced" or None
         Weights of the classes in the loss.
     positive : label, or tuple of a label and the other one, optional
-        {positive} Meta-estimators of scikit-learn may number the labels: a tuple, ``("yes", "no")``, says which number
-        the positive one has.
+        {positive} Meta-estimators of scikit-learn may replace labels by numbers. A tuple of both labels, ``("yes",
+        "no")``, then says which number the positive one has.
     ensemble : {{"auto"}} or bool
         Add ridge regressions on pooled features of the tokens to the output: {members}. A landmark is one of at most
         300 training tokens, and similarities are exp(−γ‖x − z‖²) for six rates γ. The strength of each penalty, and the
-        weights of these members, are those that predict left-out training sequences best. The output is their weighted
-        sum plus that of {network}, scaled down to a root mean square of at most 0.5. By default a fit has an ensemble
-        where early stopping can hold out nothing, because few sequences do not suffice to learn what to attend to: with
-        at most 600 sequences, some of several tokens, at least five of each class and at most 4 million numbers in all,
-        each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit`` ends it. Fitted weights,
-        attention, selected tokens and Att-SVMs are those of {network} alone; outputs, probabilities,
-        ``instance_scores`` and ``contributions`` are those of the ensemble. Landmarks are part of the fitted
-        classifier, and of its files.
+        weights of these members, are chosen to predict left-out training sequences best. The output is their weighted
+        sum plus the output of {network}, scaled down to a root mean square of at most 0.5. By default, a fit has an
+        ensemble if early stopping can hold out nothing, because a few sequences are not enough to learn what to attend
+        to: with at most 600 sequences, some of them with several tokens, at least five of each class and at most 4
+        million numbers in all, each class in at least two of ``groups``, and without ``warm_start``. ``partial_fit``
+        removes the ensemble. Fitted weights, attention, selected tokens and Att-SVMs belong to {network} alone;
+        outputs, probabilities, ``instance_scores`` and ``contributions`` belong to the ensemble. Landmarks are part of
+        the fitted classifier, and of its files.
 
     Attributes
     ----------
     classes_ : ndarray, shape (C,)
         Sorted.
     positive_ : label or None
-        The positive one of two classes; None if it is not known, and for more classes.
+        The positive class of two; None if it is not known, or if there are more classes.
     ensemble_ : Ensemble or None
-        The members beside the network, their weights, and how well they predict left-out sequences.
+        The members besides the network, their weights, and how well they predict left-out sequences.
     """
 
     _: KW_ONLY
@@ -104,8 +104,8 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         sample_weight : array, shape (n,), optional
             Weights in the loss. Sequences of weight 0 are left out.
         bag : str or int, optional
-            The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
-            for tables use the same column. Feature columns are found by their names.
+            The column of a table (pandas, polars, Arrow) with the bag of each row; it is not a feature. Predictions for
+            tables use the same column, and find feature columns by name.
         validation : float, array of int or bool, or tuple, optional
             What early stopping validates on: a share of each class; some of the sequences, by their positions or a
             mask, or by the names of the bags of a table; or sequences and labels of its own, ``(X_val, y_val)``. By
@@ -429,11 +429,11 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         shares = weights / weights.sum()
         chance = -float(shares @ np.log(shares))
         if min(losses) > NEARLY_CHANCE * chance:
-            place = "hardly below" if min(losses) < chance else "not below"
+            place = "barely better than" if min(losses) < chance else "no better than"
             warn_caller(
-                f"the validation loss, {min(losses):.2f}, is {place} that of the shares of the classes, "
-                f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
-                "positive class of detectors is the wrong one",
+                f"the validation loss, {min(losses):.2f}, is {place} always predicting the class frequencies, "
+                f"{chance:.2f}: these sequences contain nothing to select, too few of them are held out, or the "
+                "positive class of the detectors is the wrong one",
                 RuntimeWarning,
             )
 

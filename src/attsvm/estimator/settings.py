@@ -24,7 +24,7 @@ NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformat
 """Optimizers in a form that suits mini-batches: default learning rate, and how they are made from a rate and p."""
 
 LEARNING_RATES = {name: rate for name, (rate, _) in NAMED.items()}
-"""Default learning rate of each optimizer."""
+"""Default learning rate of each optimiser."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Settings:
     """How to train; see :class:`attsvm.AttentionClassifier`."""
 
     optimizer: optax.GradientTransformation
-    norm: Norm  # of the Att-SVM to compare with: that of the optimizer, ℓ2 if it has none
+    norm: Norm  # of the Att-SVM to compare with: that of the optimiser, ℓ2 if it has none
     alpha: float
     batch_size: int
     max_steps: int
@@ -64,7 +64,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
 
 
 def _geometry(estimator: Any) -> tuple[Any, float]:
-    """The optimizer and its p: those of ``norm``, if the estimator has one, otherwise its own."""
+    """The optimiser and its p: those of ``norm``, if the estimator has one, otherwise its own."""
     norm, p = getattr(estimator, "norm", None), check_number("p", estimator.p, "a number above 1", lambda x: x > 1)
     if norm is None:
         return estimator.optimizer, p
@@ -79,7 +79,7 @@ def _geometry(estimator: Any) -> tuple[Any, float]:
 
 
 def _rate(name: Any, estimator: Any) -> float | None:
-    """The learning rate, or what the estimator has as default for this optimizer, if anything."""
+    """The learning rate, or what the estimator has as default for this optimiser, if anything."""
     rate: float | None = estimator.learning_rate
     if rate is None and isinstance(name, str):
         return getattr(estimator, "_learning_rates", {}).get(name)
@@ -96,7 +96,7 @@ def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTr
 
 @cache
 def _named(name: str, learning_rate: float | None, p: float) -> optax.GradientTransformation:
-    """An optimizer by name. Equal arguments return the same object, which shares its compiled step."""
+    """An optimiser by name. Equal arguments return the same object, which shares its compiled step."""
     if name in NAMED:
         default, make = NAMED[name]
         return make(default if learning_rate is None else learning_rate, p)

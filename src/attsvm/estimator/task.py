@@ -118,9 +118,7 @@ class Tally:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             normalized = factors * (self.counts.sum() / (factors @ self.sums))
         if not (np.isfinite(normalized).all() and normalized.any()):
-            raise ProblemError(
-                "sample_weight, class_weight: expected products with a positive sum, within the range of float64"
-            )
+            raise ProblemError("sample_weight, class_weight: expected products with a positive, finite sum")
         return np.asarray(normalized)
 
 
@@ -152,7 +150,7 @@ def required(y: Any, estimator: str) -> Any:
 def one_for_each(labels: np.ndarray, called: str, num_sequences: int, is_rows: bool) -> np.ndarray:
     """The labels (n,); raises ProblemError if there is not one for each sequence."""
     if len(labels) != num_sequences:
-        hint = "; rows are sequences of one token: name the bags of a table in bag=, or give a list of arrays" * is_rows
+        hint = "; each row counts as a sequence of one token: pass a table with bag=, or a list of arrays" * is_rows
         raise ProblemError(f"y: expected {num_sequences} {called}, one for each sequence, got {len(labels)}{hint}")
     return labels
 

@@ -34,7 +34,7 @@ class WordColumns(OneHotEncoder):
         for name, known in zip(self.feature_names_in_, self.categories_, strict=True):
             other = _named_words(frame[name].unique().to_list()) - _named_words(known)
             if other:
-                warn_caller(f"X: column {name!r} has {shown(sorted(other))}, which the fit had not", RuntimeWarning)
+                warn_caller(f"X: column {name!r} has {shown(sorted(other))}, unlike in the fit", RuntimeWarning)
         return super().transform(X)
 
 
@@ -53,8 +53,8 @@ def _encoder(words: dict[str, tuple[str, ...]]) -> Any:
         if 2 * len(others) < len(known):
             besides = f" and {shown(map(repr, others))}" * bool(others)
             raise ProblemError(
-                f"X: expected numbers in column {name!r}, got numbers as words{besides}; make numbers of them, or name "
-                "a token_net that encodes words"
+                f"X: expected numbers in column {name!r}, got numbers as words{besides}; convert them to numbers, or "
+                "pass a token_net that encodes words"
             )
         if len(known) > MOST_WORDS:
             raise ProblemError(
@@ -158,8 +158,8 @@ def _dense(outputs: Any) -> np.ndarray:
         needed = 8 * int(np.prod(outputs.shape))
         if needed > free_memory() > 0:
             raise ProblemError(
-                f"token_net: expected an output that fits into the memory, got a sparse one that takes "
-                f"{in_bytes(needed)} as an array; shorten it, for example by TruncatedSVD"
+                f"token_net: expected an output that fits into memory, got a sparse one that needs {in_bytes(needed)} "
+                "as an array; shorten it, for example by TruncatedSVD"
             )
         return np.asarray(outputs.toarray())
     return np.asarray(outputs)

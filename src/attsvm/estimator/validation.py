@@ -69,7 +69,7 @@ def rows_held_out(validation: Any, names: np.ndarray | None, number: int) -> np.
     if given.ndim == 1 and names is not None and given.dtype != bool:
         unknown = [name for name in given.tolist() if name not in set(names.tolist())]
         if unknown:
-            raise ProblemError(f"validation: expected names of bags of the table, got {unknown[0]!r}")
+            raise ProblemError(f"validation: expected names of bags in the table, got {unknown[0]!r}")
         chosen = np.isin(names, given)
     elif given.shape == (number,) and given.dtype == bool:
         chosen = given

@@ -1,4 +1,4 @@
-"""Inspection of the attention heads of trained transformers: what they select, by what margin, and why.
+"""Inspection of the attention heads of trained transformers: what they select, with what margin, and why.
 
 :func:`inspect` measures every layer and head of a model on a batch, :func:`compare` two checkpoints, and
 :class:`AttentionMonitor` a model during training.

@@ -126,7 +126,7 @@ def _run(
     def read(layer: AttentionLayer, inputs: Callable[[], LayerInputs]) -> None:
         """Record a call, and stop the pass once all layers have run, in whatever order."""
         if layer.name not in left:
-            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
+            raise ProblemError(f"model: expected one call of {layer.name} per pass, got several")
         with _no_error_of_the_batch(layer.name):
             call, earlier = inputs(), parts[layer.name]
             projections = earlier[0].projections if earlier else layer.projections()
@@ -151,10 +151,7 @@ def _run(
                 idle = set(left)
             odd = (left - idle) | (now - have_run)  # a pass that stops has run fewer layers, but no others
             if odd:
-                raise ProblemError(
-                    f"batch: expected sequences that run the same layers, got some that run {min(odd)} and some"
-                    " that do not"
-                )
+                raise ProblemError(f"batch: expected sequences that run the same layers, but only some run {min(odd)}")
             # a module that several layers share is found in the first chunk, where it runs again, but a layer that it
             # does not run may run in any
             stops = not (to_the_end and any(layer.name not in have_run for layer in others))
@@ -328,9 +325,7 @@ class ModelAndBatch:
 
     def not_run(self, layer: int) -> ProblemError:
         """The error where a layer is asked for that the batch does not run."""
-        return ProblemError(
-            f"layer: expected one that runs on this batch, got {layer} ({self.layers[layer].name}), which does not"
-        )
+        return ProblemError(f"layer: this batch does not run layer {layer} ({self.layers[layer].name})")
 
     def keep(self, index: int, layer: Layer) -> None:
         """Keep a layer, if there is room for it."""

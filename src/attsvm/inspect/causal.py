@@ -181,7 +181,7 @@ class Running:
         layer, targets = _decided(source, index, heads, pattern)
         if layer.given is not None:
             raise ProblemError(
-                f"model: {layer.name} has norms of queries and keys, which a test does not compute again"
+                f"model: {layer.name} normalises its queries and keys, which a test does not compute again"
             )
         there = np.argwhere(layer.allowed.any(axis=1))
         at = np.random.default_rng(seed).integers(len(there), size=(draws, 2, *layer.tokens.shape[:2]))
@@ -268,12 +268,12 @@ def _decided(
 def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.random.Generator) -> list[Reason]:
     """Random reasons of equal size without an origin of this one on the same side; what is constant remains so."""
     if CONSTANT in reason.query & reason.key:
-        raise ProblemError("query, key: expected an origin that can be resampled on one side, got constants on both")
+        raise ProblemError("query, key: expected at least one origin that can be resampled, got constants")
     sides = []
     for side, of_reason in (("queries", reason.query), ("keys", reason.key)):
         left = [origin for origin in origins if origin not in of_reason and origin != BIASES]
         if not left:
-            raise ProblemError(f"controls: there is no origin of {side} beside those of the reason")
+            raise ProblemError(f"controls: there is no origin of {side} outside of the reason")
         size = min(len(of_reason), len(left))
         drawn = [frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)]
         sides.append([of_reason] * count if CONSTANT in of_reason else drawn)

@@ -82,7 +82,7 @@ class Comparison:
 
 
 def compare(first: Inspection, second: Inspection) -> Comparison:
-    """Which heads changed their selection between two models or checkpoints, by how much, and where the margin moved.
+    """Which attention heads select different tokens in two models or checkpoints, and where the margin moved.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
         pairs_of_queries = [(first.positions, second.positions)]
     if not all(np.array_equal(*pair) for pair in pairs_of_queries):
         raise ProblemError(
-            "second: expected an inspection with the queries of the first one; use the same batch and seed"
+            "second: expected an inspection with the same queries as the first; use the same batch and seed"
         )
     others = {(head.layer, head.head): head for head in second.heads}
     pairs = [(head, others[head.layer, head.head]) for head in first.heads if (head.layer, head.head) in others]
     if not pairs:
-        raise ProblemError("second: expected an inspection of a model with the same heads, got none in common")
+        raise ProblemError("second: expected an inspection of a model with some of the same attention heads")
     weights = _weight_changes(first.source, second.source)
     changes = [_change(*pair)._replace(weights=weights.get((pair[0].layer, pair[0].head))) for pair in pairs]
     return Comparison(sorted(changes, key=lambda one: -one.changed))

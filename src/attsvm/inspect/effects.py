@@ -43,7 +43,7 @@ NOT_COUNTED = -100
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effects:
-    """What heads select, what they write, and what removing them costs.
+    """What attention heads select, what they write, and what removing them costs.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -539,7 +539,7 @@ class DirectPath:
         raw = raw.double()  # the logits are a multiple of it in Cohere and Granite
         multiple = float((logits * raw).sum() / raw.square().sum()) if logits.shape == raw.shape else math.nan
         if not float((logits - multiple * raw).abs().max()) <= _rounding(seen) * float(logits.abs().max()):
-            raise ProblemError("the logits are no multiple of what the output head returns, as with a soft cap")
+            raise ProblemError("the logits are not a multiple of what the output head returns, as with a soft cap")
         kept = iter([output for module, _, output in calls if module is not norm])
         draws = torch.randn(len(projections), entered.shape[-1], generator=torch.Generator().manual_seed(0))
         added, moved = draws.to(entered) * entered.std(), list[Tensor]()
@@ -556,9 +556,11 @@ class DirectPath:
         scales = torch.linalg.lstsq(vectors.T, change.mean(dim=0)[:, None]).solution[:, 0]
         scales[scales.abs() <= AGREES] = 0
         if not float((change - scales @ vectors).abs().max() / vectors.abs().max()) <= _rounding(entered):
-            raise ProblemError("what heads add does not reach the last norm unchanged")
+            raise ProblemError("what attention heads add does not reach the last norm unchanged")
         if not scales.any():
-            raise ProblemError("what heads add does not reach the last norm, as in models that normalise their stream")
+            raise ProblemError(
+                "what attention heads add does not reach the last norm, as in models that normalise their stream"
+            )
         matrix = _double(head.weight)
         direct = cls(
             norm,

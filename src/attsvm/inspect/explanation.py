@@ -79,7 +79,7 @@ class ErrorTerms(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
+    """The decisions of attention heads of one layer, by the origin of their queries and keys in the residual stream.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -208,7 +208,7 @@ class Explanation:
         return MarginTerms(*(float(share) for share in sums))
 
     def error_terms(self) -> ErrorTerms | None:
-        """What the error of a sparse autoencoder has of the decisions; None without its features."""
+        """The part of the error of a sparse autoencoder in the decisions; None without its features."""
         if ERROR not in self.groups:
             return None
         at = self.splits[0].origins.index(ERROR)
@@ -236,7 +236,7 @@ class Explanation:
         return [OriginPair(names[a], names[b], float(shares[a, b])) for a, b in places]
 
     def offsets(self, most: int = 3) -> list[OffsetShare]:
-        """The distances at which the heads select most tokens, and whether positions or content decide there.
+        """The distances at which the heads select most tokens, and whether positions or content decide at these.
 
         Parameters
         ----------
@@ -338,8 +338,8 @@ class Explanation:
         """
         if self.features:
             raise ProblemError(
-                "origins: expected an explanation by parts of the model, which can be resampled, got"
-                f" {self.features[0]!r}"
+                "origins: expected an explanation by parts of the model, because only these can be resampled, got "
+                f"{self.features[0]!r}"
             )
         if query is None or key is None:
             best = self.pairs(1)[0]
@@ -396,7 +396,7 @@ def explained(
     splits = [split_logits(parts, of_tokens, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
-        raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
+        raise ProblemError(f"heads: no query of layer {layer}, attention heads {list(chosen)}, {which}")
     features = tuple(name for name in parts if name in vectors or name == OTHER)
     groups, unexplained = _groups(splits[0].origins, sets), None
     if isinstance(origins, Features):
@@ -432,7 +432,7 @@ def _check_stream(total: Tokens, entered: Tokens, name: str, dtype: torch.dtype)
     """Check that the parts add up to what entered a layer."""
     error = np.abs(total - entered).max() / np.abs(entered).max()
     if not error <= STREAM_ERROR:
-        reason = "model: its residual stream is not that of its modules"
+        reason = "model: its residual stream is not the sum of the outputs of its modules"
         if torch.finfo(dtype).eps > STREAM_ERROR / 10:  # the sums of some layers are rounded by more than the bound
             reason = f"model: its weights are {dtype}, whose rounding may be too large; convert it by model.float()"
         raise ProblemError(

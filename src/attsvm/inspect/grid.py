@@ -92,7 +92,7 @@ class HeadGrid:
         heads, tower = inspection.heads, _tower(source)
         two_texts = source.tokens is None and isinstance(source.batch, Mapping) and "input_ids" in source.batch
         if tokens is not None and decoder is None and two_texts:
-            raise ProblemError("tokens: expected an encoder and a decoder that read the same text, got two texts")
+            raise ProblemError("tokens: expected an encoder and a decoder with the same text, got two texts")
         texts = [names for names in (tokens, decoder) if names is not None]
         kind_of = {layer: kind for kind, layers in layer_kinds(inspection.layer_names).items() for layer in layers}
         grids: dict[tuple[Any, ...], LayerGrid] = {}

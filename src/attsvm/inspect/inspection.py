@@ -46,45 +46,46 @@ def inspect(
     callback: Callable[[HeadProgress], object] | None = None,
     progress: bool = False,
 ) -> Inspection:
-    """What every attention head of a transformer selects, how concentrated it is, and how small its margin is.
+    """Compute which tokens each attention head of a transformer selects, how concentrated it is, and with what margin.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Of the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given ``family``; or a
-        :class:`Cache` of queries and keys. It is left unchanged.
+        A model from the ``transformers`` package, with ``nn.MultiheadAttention``, or with attention of the given
+        ``family``; or a :class:`Cache` of queries and keys. The model is not changed.
     batch : mapping, tuple or Tensor
-        The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
-        their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
-        Padding is what the masks of the model say; that of a decoder is ``decoder_attention_mask``. By default
-        ``model.batch``, which a :class:`Cache` has.
+        The arguments of the model: by name, in order, or a single one. The first axis of the tensors in a mapping
+        counts the sequences; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed
+        to the model. Padding is given by the model's own masks, for a decoder ``decoder_attention_mask``. By default
+        ``model.batch`` of a :class:`Cache`.
     family : str, Family or subclass of Family, optional
-        How the attention of the model is read: a family's name such as "BERT", an import path
-        ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default every known family is
+        How to read the attention of the model: the name of a family such as "BERT", an import path
+        ``package.module:name``, or an object such as :class:`attsvm.inspect.Layout`. By default all known families are
         tried.
     heads : collection of (layer, head), optional
         The heads to inspect, counted from 0. By default all.
     view : (layer, head), optional
-        A head to examine in detail, before the margins of the others: see :meth:`attsvm.inspect.Inspection.view`.
+        An attention head to examine in detail, before the margins of the others: see
+        :meth:`attsvm.inspect.Inspection.view`.
     margins : bool
-        Whether to solve for the best margin of every head; this takes most of the time.
+        Whether to solve for the best margin of every attention head, which takes most of the time.
     queries : int, optional
-        Number of queries of a layer to inspect, spread evenly over the sequences, at least one of each. By default all,
-        but at most 4,096 and at most 2^18 pairs of a query and a token (512 queries of 512 tokens each).
+        Number of queries to inspect in a layer, spread evenly over the sequences, at least one from each. By default
+        all, but at most 4,096, and at most 2^18 pairs of a query and a token (512 queries with 512 tokens each).
     gap : float
-        Required relative width of each margin ratio's interval.
+        Required relative width of the interval of each margin ratio.
     seed : int
-        Of the sample of queries.
+        Seed of the sample of queries.
     workers : int, optional
-        Processes that solve for the margins of heads side by side. By default as many as there are processors, up to 8.
-        Small problems are solved in the calling process.
+        Number of processes that solve for the margins of different attention heads at the same time. By default one per
+        processor, up to 8. Small problems are solved in the calling process.
     device : str, optional
-        Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is.
-        It is moved back afterwards. The margins are computed on the CPU.
+        Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is
+        now. It is moved back afterwards. The margins are computed on the CPU.
     callback : callable, optional
-        Called with a :class:`attsvm.Progress` after each head, which has its ``layer`` and ``head``, and in
-        ``inspection()`` the inspection so far. If it returns True, or after Ctrl-C, the inspection stops: it has the
-        measures of all heads, and the margins of those that were solved.
+        Called after each attention head with a :class:`attsvm.Progress`, whose ``layer`` and ``head`` say which one,
+        and whose ``inspection()`` returns the inspection so far. If it returns True, or after Ctrl-C, the inspection
+        stops; it then has the measures of all heads, and the margins that were solved.
     progress : bool
         Show the progress, as :func:`attsvm.train` does.
 
@@ -95,10 +96,10 @@ def inspect(
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or some that is not read, or does not accept the batch, or
-        there is no such device.
+        If the model has no attention of a known family, or some attention that cannot be read, or does not accept the
+        batch, or if the device does not exist.
     MemoryError
-        If the memory of the device does not suffice for the model or for a part of the batch.
+        If the device does not have enough memory for the model, or for a part of the batch.
 
     See Also
     --------
@@ -107,14 +108,14 @@ def inspect(
 
     Notes
     -----
-    W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
-    with a constant coordinate 1. With rotary positions, with norms of queries and keys, or if the weights are not
-    known, the tokens are the keys of a head, the queries are its queries, and W = I/√d_h. Biases of pairs of positions,
-    as in T5 and ALiBi, are a part of W, which reads them from additional coordinates of tokens and queries.
+    W = W_K (W_Q; b_Q)'/√d_h acts on the tokens that enter the layer, after the norm of the block, and on queries with a
+    constant coordinate 1. With rotary positions, with normalised queries and keys, or if the weights are not known, the
+    tokens are the keys of an attention head, the queries are its queries, and W = I/√d_h. Biases for pairs of
+    positions, as in T5 and ALiBi, are part of W, which reads them from additional coordinates of tokens and queries.
 
-    For every token that a query drops there is one constraint: a margin of 1 over it. W satisfies the constraints of
-    its own selection up to scale. The ratio of its margin to the best one at the same Frobenius norm measures how close
-    W is to the direction that training to the limit, on these tokens alone, converges to.
+    Each token that a query drops gives one constraint: a margin of 1 over it. Up to scale, W satisfies the constraints
+    of its own selection. The ratio of its margin to the best margin for the same Frobenius norm measures how close W is
+    to the direction to which training on these tokens alone would converge.
 
     References
     ----------
@@ -232,7 +233,7 @@ class _Work:
             raise self.source.not_run(min(self.chosen))
         if not self.groups:
             name = self.source.layers[0].name
-            raise ProblemError(f"batch: expected one that runs attention layers of the model, such as {name}, got none")
+            raise ProblemError(f"batch: expected one that runs an attention layer of the model, such as {name}")
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""

@@ -216,7 +216,7 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     if not found and not unread:
         raise ProblemError(
             f"model: {type(model).__name__} has no attention layer of a known family ({', '.join(FAMILIES.names())});"
-            " family=attsvm.inspect.Layout(...) names modules of your own"
+            " family=attsvm.inspect.Layout(...) can name your own modules"
         )
     left = [] if family is not None else [AttentionLayer(name, one, Unread()) for name, one in others.items()]
     if not found:
@@ -248,7 +248,7 @@ def refuse_unread(layers: Iterable[AttentionLayer]) -> None:
 def _unknown_family(kinds: list[str]) -> ProblemError:
     return ProblemError(
         f"model: expected attention of a known family ({', '.join(FAMILIES.names())}), got {', '.join(kinds)};"
-        " family= can read it, or leave it out"
+        " family= can say how to read it, or skip it"
     )
 
 

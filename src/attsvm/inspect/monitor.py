@@ -144,7 +144,7 @@ class AttentionMonitor:
         return self._seconds + self._passes.seconds
 
     def step(self, measures: Mapping[str, Any] | None = None) -> None:
-        """Count a step of the optimiser, and finish the record of this step if there is one.
+        """Count a step of the optimiser, and finish the record for this step if there is one.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class AttentionMonitor:
         return type("MonitorCallback", (Callback,), ends)()
 
     def close(self) -> None:
-        """Leave the model as it was."""
+        """Remove all hooks from the model."""
         self._passes.close()
 
     def __enter__(self) -> "AttentionMonitor":
@@ -239,10 +239,14 @@ class AttentionMonitor:
         missing = [layer.name for layer in self.layers if layer.name not in known]
         left_out = "so their heads are not recorded"
         reasons: tuple[tuple[list[str] | dict[str, str], str, str], ...] = (
-            (missing, f"ran in no finished forward pass of step {self.steps} in training mode, {left_out}", MISSING),
+            (
+                missing,
+                f"did not run in a complete forward pass of step {self.steps} in training mode, {left_out}",
+                MISSING,
+            ),
             (passes.unread, f"cannot be read, {left_out}", ""),
-            (passes.unlike, f"did not attend as queries, keys and mask say, {left_out}", UNLIKE),
-            (passes.unknown, "made queries and keys by weights that cannot be read, so norms of W are NaN", ""),
+            (passes.unlike, f"did not attend as their queries, keys and mask imply, {left_out}", UNLIKE),
+            (passes.unknown, "computed queries and keys by weights that cannot be read, so norms of W are NaN", ""),
         )
         for names, what, advice in reasons:
             if names and not self._warned:

@@ -79,7 +79,7 @@ class PassReader:
         }
 
     def close(self) -> None:
-        """Leave the model as it was."""
+        """Remove all hooks from the model."""
         self.is_open = False
         self._step.close()
         self._stack.close()

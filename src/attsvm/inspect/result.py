@@ -66,7 +66,7 @@ class LayerGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inspection(Result):
-    """The heads of a model on a batch. The one batch axis counts the heads, layer by layer.
+    """The attention heads of a model on a batch. The only batch axis counts the heads, layer by layer.
 
     Attributes
     ----------
@@ -337,7 +337,7 @@ class Inspection(Result):
             most = max(group.num_sequences for group in self.groups)
             return HeadGrid.of(self, check_integer("sequence", sequence, 0, most - 1), tokens)
         if layer is None or head is None:
-            raise ProblemError("view: expected a layer and a head, or neither, got one of them")
+            raise ProblemError("view: expected both a layer and a head, or neither")
         if self.detail is not None and (self.detail.layer, self.detail.head) == (layer, head):
             return self.detail
         solved = any(one.status != Status.FINISHED for one in self.heads)  # whether margins were requested
@@ -351,7 +351,7 @@ class Inspection(Result):
         *,
         origins: Mapping[str, Any] | Features | None = None,
     ) -> Explanation:
-        """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
+        """Why attention heads of one layer attend where they do: their logits, split by origin in the residual stream.
 
         :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -441,7 +441,7 @@ class Inspection(Result):
         return reading_directions(self._source("reading_directions"), layer, head, count, ends)
 
     def available(self, layer: int = 0) -> Available:
-        """What is known of a layer, counted from 0, beside selections, concentration and margins.
+        """What is known about a layer, counted from 0, besides selections, concentration and margins.
 
         Parameters
         ----------
@@ -564,7 +564,7 @@ class Inspection(Result):
         progress: bool = False,
         callback: Callable[[Progress], object] | None = None,
     ) -> Effects:
-        """What heads write to the residual stream and to the logits, and what removing them costs.
+        """What attention heads write to the residual stream and the logits, and what removing them costs.
 
         :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -608,7 +608,9 @@ class Inspection(Result):
 
     def _source(self, method: str) -> ModelAndBatch:
         if self.source is None:
-            raise ProblemError(f"{method}: expected an inspection of this session, got one without its model and batch")
+            raise ProblemError(
+                f"{method}: expected an inspection made in this session, because a loaded one has no model and batch"
+            )
         return self.source
 
     def edit(
@@ -681,7 +683,7 @@ class Inspection(Result):
             targets, forget, probability, change=change, preserve=preserve, ridge=ridge, along=along
         )
         if preserve is not None and keep is None:
-            raise ProblemError("preserve: expected keep, the text whose selections are preserved, got None")
+            raise ProblemError("preserve: expected keep, the text whose selections are preserved")
         source, kept = self._text("edit", keep)
         captured = source.captured(layer, head)
         unrelated = None if kept is None else kept.captured(layer, head)
@@ -699,7 +701,7 @@ class Inspection(Result):
         probability: float | None = None,
         leave_one_out: bool = False,
     ) -> Scan:
-        """The heads of the model by the norm of their smallest edit for given targets.
+        """The attention heads of the model, ordered by the norm of their smallest edit for given targets.
 
         :ref:`Provisional <provisional>`: it may change in any minor version.
 

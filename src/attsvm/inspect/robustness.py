@@ -42,7 +42,7 @@ def robustness(layer: Layer, head: int, selected: Selected) -> Robustness:
     Raises ProblemError if biases depend on the tokens, because they change with queries or keys.
     """
     if layer.bias_of_tokens:
-        raise ProblemError(f"model: {layer.name} has biases that depend on its tokens, which change with its queries")
+        raise ProblemError(f"model: {layer.name} has biases that depend on its tokens, and so change with its queries")
     keys, queries = layer.vectors(head)
     logits = layer.logits(head)
     at = np.maximum(selected, 0)

@@ -151,4 +151,4 @@ def _check_same(leader: str, given: Input, name: str, other: Input) -> None:
     """Check that two tokenizers agree, because otherwise selections cannot be compared."""
     one, two = given.batch["input_ids"], other.batch["input_ids"]
     if one.shape != two.shape or bool((one != two).any()):
-        raise ProblemError(f"{name}: expected a tokenizer that gives the tokens of {leader} for this text, got others")
+        raise ProblemError(f"{name}: its tokenizer gives other tokens for this text than that of {leader}")

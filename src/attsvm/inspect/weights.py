@@ -130,7 +130,7 @@ class Layer:
         if self.projections is None:
             raise ProblemError(
                 f"model: the linear layers that make the queries and keys of {self.name} are not known"
-                f"{self.unknown and f' ({self.unknown})'}, so that W is not; selections, concentration and margins are"
+                f"{self.unknown and f' ({self.unknown})'}, so W is not known; selections, concentration and margins are"
             )
         return self.projections
 
@@ -210,7 +210,7 @@ class Layer:
             product = (made * given).sum(axis=-1, keepdims=True) if alike else size
             scales.append(product / np.where(size > 0, size, 1.0))
             if not alike or not np.abs(scales[-1] * made - given).max() <= 1e-3 * np.abs(given).max():
-                raise ProblemError(f"model: queries and keys of {self.name} are more than projections and their norms")
+                raise ProblemError(f"model: the queries and keys of {self.name} are more than normalised projections")
         return scales[0], scales[1]
 
 

@@ -31,7 +31,7 @@ class Outputs(StrEnum):
 
 
 class Keeps(StrEnum):
-    """Which tokens of a query training keeps, which determines the Att-SVM that its weights converge to.
+    """Which tokens of a query training keeps. This determines the Att-SVM to which its weights converge.
 
     See Also
     --------

@@ -57,7 +57,7 @@ class TokenLoss(OutputLoss):
         or there are several attention heads.
         """
         if trains_head:
-            raise ProblemError("train_head: expected False with the token loss, whose outputs are attention, got True")
+            raise ProblemError("train_head: expected False with the token loss, whose outputs are the attention")
         if head.name != "linear":
             raise ProblemError(f"head: expected the linear head with the token loss, got {head.name}")
         problem.check_one_head()

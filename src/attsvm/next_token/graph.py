@@ -29,7 +29,7 @@ MOST_TOKENS = 2_000_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenGraph:
-    """Which tokens of a context must get more attention than which others, for each last token of the context.
+    """Which tokens of a context must get more attention than others, for each last token of the context.
 
     A context whose next token is y requires the query of its last token to attend to y rather than to the other tokens
     of the context: edges from y to each of them. If edges contradict each other, their tokens are in one strongly
@@ -199,7 +199,7 @@ class TokenGraph:
         vocabulary = self.check_vocabulary(vocabulary)
         pairs, _ = self.pairs
         if not len(pairs):
-            raise ProblemError("graph: expected at least one edge, got contexts that contain nothing but their label")
+            raise ProblemError("graph: expected at least one edge, got contexts that contain only their label")
         last, token = np.divmod(self._nodes[pairs], self.num_tokens)
         return Problem(vocabulary[token], queries=vocabulary[last[:, 0]])
 
@@ -314,7 +314,7 @@ class TokenGraph:
         elif not self.is_cyclic:
             contexts = Contexts.of(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
         else:
-            raise ProblemError("sequences: expected the contexts of a graph of documents, which keeps none, got None")
+            raise ProblemError("sequences: expected the contexts, because a graph of documents does not keep them")
         return self.finite_part_of(contexts, vocabulary, vocabulary)
 
     def finite_part_of(
@@ -372,7 +372,7 @@ class TokenGraph:
             raise ProblemError(f"contexts: expected token numbers below {len(vocabulary)}, got {ids.max()}")
         solution = solve_svm(self.problem(vocabulary), self.selected) if solution is None else solution
         if not np.isfinite(solution.direction).all():
-            raise ProblemError("graph: expected an order that weights can separate, got an infeasible graph-SVM")
+            raise ProblemError("graph: expected an order that some weights can give, but the graph-SVM is infeasible")
         finite = self.finite_minimiser(vocabulary) if finite is None else finite
         last = np.repeat(ids[offsets[1:] - 1], np.diff(offsets))
         logits, of_finite = (
@@ -393,7 +393,7 @@ class TokenGraph:
             If there are none.
         """
         if self.contexts is None or not len(self.contexts.labels):
-            raise ProblemError("graph: expected contexts that contain their label, got none")
+            raise ProblemError("graph: expected contexts that contain their label, but none does")
         return self.contexts
 
     def check_vocabulary(self, vocabulary: Any) -> Float[np.ndarray, "K d"]:

@@ -36,7 +36,7 @@ class ProblemGraph(NamedTuple):
         absent = ~contexts.has_label()
         if absent.any():
             raise ProblemError(
-                f"labels: expected labels among their tokens, got {absent.sum()} contexts without theirs"
+                f"labels: expected the label of each context among its tokens, got {absent.sum()} contexts without it"
             )
         graph = TokenGraph.of_contexts(contexts, max(problem.dim, int(last.max()) + 1))
         shape = (*problem.query_shape, problem.num_tokens)
@@ -68,5 +68,5 @@ def _one_of_each(vectors: Float[np.ndarray, "N d"], numbers: np.ndarray, count: 
     found = np.zeros((count, vectors.shape[1]))
     found[numbers] = vectors
     if not np.array_equal(found[numbers], vectors):
-        raise ProblemError("keys: expected one key for each token, got different keys of equal tokens")
+        raise ProblemError("keys: expected equal keys for equal tokens, got different ones")
     return found

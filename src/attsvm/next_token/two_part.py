@@ -1,4 +1,4 @@
-"""Descent with a step of two parts: gradient descent on the cyclic subspace, and normalized descent off it."""
+"""Descent with a step of two parts: gradient descent on the cyclic subspace, and normalised descent off it."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -58,11 +58,11 @@ def two_part_descent(
     learning_rate: float = 0.1,
     cyclic_learning_rate: float | None = None,
 ) -> TwoPartRun:
-    """Train W on next tokens by gradient descent on the cyclic subspace and by normalized descent off it.
+    """Train W on next tokens by gradient descent on the cyclic subspace and by normalised descent off it.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
-    The finite part of the weights needs short steps, and their direction needs long ones. With normalized steps alone
+    The finite part of the weights needs short steps, and their direction needs long ones. With normalised steps alone
     both stall on graphs with cycles. Here the gradient of the mean loss −log(attention on the label) is divided into
     its projections on S_cyc (:meth:`attsvm.TokenGraph.cyclic_basis`) and on the complement. The terms of tokens that
     are level with the label lie in S_cyc. They are left out of the second part exactly, so it keeps its relative
@@ -94,7 +94,7 @@ def two_part_descent(
     --------
     attsvm.TokenGraph.finite_minimiser : What the part in S_cyc converges to.
     attsvm.solve_svm : The graph-SVM, the direction of the other part.
-    attsvm.train : Trains with ``loss="token"`` by any optimizer.
+    attsvm.train : Trains with ``loss="token"`` by any optimiser.
 
     References
     ----------

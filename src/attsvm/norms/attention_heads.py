@@ -52,8 +52,7 @@ class JointNorm(Norm):
         """
         if num_heads is None:
             raise ProblemError(
-                f"norm: expected a problem with num_heads, because {self.name} measures all attention heads together, "
-                "got one without"
+                f"norm: expected a problem with num_heads, because {self.name} measures all attention heads together"
             )
         return replace(self, num_heads=num_heads)
 
@@ -164,7 +163,7 @@ class OfEachHead(JointNorm):
 
 @dataclass(frozen=True)
 class SumOfHeads(OfEachHead):
-    """Σ_h N(W_h). Its Att-SVM is that of each head by itself.
+    """Σ_h N(W_h). Its Att-SVM is the Att-SVM of each attention head by itself.
 
     Parameters
     ----------
@@ -209,7 +208,7 @@ class SumOfHeads(OfEachHead):
 
 @dataclass(frozen=True)
 class MaxOfHeads(OfEachHead):
-    """max_h N(W_h). The least value is that of the head whose own Att-SVM has the largest.
+    """max_h N(W_h). The least value is the largest among the Att-SVMs of the single attention heads.
 
     Parameters
     ----------
@@ -241,7 +240,7 @@ class MaxOfHeads(OfEachHead):
         return float(self.of.values(self.beside(x)).max(initial=0.0))
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """Project all heads on balls of one radius. The dual norms of what is cut off sum to the step."""
+        """Project all attention heads onto balls of one radius. The dual norms of the rest add up to the step."""
         return np.asarray(x - project_on_ball(self.dual, x, step))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:

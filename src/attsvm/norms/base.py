@@ -141,7 +141,7 @@ class Norm(ABC):
 
     @property
     def of_vectors(self) -> "Norm":
-        """Return the norm that this one is on matrices of one column; itself, unless a subclass knows a simpler one."""
+        """Return the norm that is equal to this one on matrices with one column; by default itself."""
         return self
 
     @property

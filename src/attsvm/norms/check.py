@@ -25,7 +25,7 @@ BY_DIFFERENCES = 1e-4
 
 @dataclass(frozen=True)
 class NormCheck:
-    """What :func:`check` tested, all of which a norm fulfils.
+    """The properties that :func:`check` tested and the norm fulfils.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class _Case(NamedTuple):
 
 
 def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True) -> NormCheck:
-    """Test on random matrices whether a norm and what it provides agree.
+    """Test on random matrices whether the methods of a norm agree.
 
     Value: homogeneity, triangle inequality, positive except at 0, the same for several matrices at once, and the
     invariances and the Frobenius factor that it states. Dual: |⟨A, B⟩| ≤ N(A) N*(B), with equality at gradients of
@@ -83,7 +83,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     and the same in JAX as in NumPy.
 
     It is run once, without JAX, for a norm of another package when it is first solved or trained in; and with JAX when
-    an optimizer first uses its steepest directions.
+    an optimiser first uses its steepest directions.
 
     Parameters
     ----------
@@ -172,8 +172,8 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
             return False
         except Exception as error:  # the code of a norm from outside may fail in any way
             raise ProblemError(
-                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm that cannot "
-                "measure every shape gives one that it can measure as `sample_shape`"
+                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm for some shapes "
+                "only must give one of them as `sample_shape`"
             ) from error
         if piece in ("prox", "steepest") and np.shape(found) != shape:
             got = None if found is None else f"an array of shape {np.shape(found)}"

@@ -150,7 +150,7 @@ def read_norm(written: dict[str, Any]) -> Norm:
                 tuple(NORMS)  # imports the installed ones
             found = import_object(path)
             if not (isinstance(found, type) and issubclass(found, Norm)):
-                return MissingNorm(name, path, "it is no norm", written)
+                return MissingNorm(name, path, "it is not a norm", written)
             if fields is None:
                 return MissingNorm(name, path, "its fields could not be written", written)
             types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Optimizers as optax gradient transformations that use the scale taken out of the gradient.
+"""Optimisers as optax gradient transformations that use the scale taken out of the gradient.
 
 =============================== =========================================================== ==========================
-optimizer                       step                                                        Att-SVM norm
+optimiser                       step                                                        Att-SVM norm
 =============================== =========================================================== ==========================
 ``gradient_descent``            θ − η ∇L                                                    ℓ2
 ``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each         ℓ2
@@ -15,14 +15,14 @@ optimizer                       step                                            
 ``row_descent``                 θ − η ∇L with each row, or column, divided by its length    ℓ∞,2 over rows
 ``column_descent``                                                                          or columns
 ``bilinear_descent``            changes K and Q so that KQ' moves by −η U V', U Σ V' = ∇_W  spectral, or another
-``adam``, ``muon``              those of optax, on the normalized gradient                  ℓ∞, spectral
+``adam``, ``muon``              those of optax, on the normalised gradient                  ℓ∞, spectral
 ``momentum(inner)``             any of these or of optax, on decaying sums                  that of inner
-``normalized(inner)``           any of these or of optax, on the normalized gradient        that of inner, or as given
+``normalized(inner)``           any of these or of optax, on the normalised gradient        that of inner, or as given
 =============================== =========================================================== ==========================
 
 Each is a short :func:`chain` of transformations of the gradient and a rule, in the manner of optax
-(``attsvm.optimizers.rule``). Normalized optimizers stay exact if the gradient is too small for a float; with the
-other optimizers training stalls then. A new optimizer is a transformation of optax: if its ``update`` has a parameter
+(``attsvm.optimizers.rule``). Normalised optimisers stay exact if the gradient is too small for a float; with the
+other optimisers training stalls then. A new optimiser is a transformation of optax: if its ``update`` has a parameter
 ``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them.
 """
 

@@ -156,8 +156,8 @@ def _pairs(params: Tree) -> list[tuple[str, str]]:
     if others or not pairs or any(len(pair) != 2 or shapes[pair[0]][1:] != shapes[pair[1]][1:] for pair in pairs):
         found = ", ".join(str(shape_of_one(shape)) for shape in shapes.values()) or "none"
         raise ProblemError(
-            "params: expected K (*heads, d_k, m) and Q (*heads, d_q, m), those of factored attention, as the only "
-            f"matrices, got matrices {found}"
+            "params: expected only the matrices K (*heads, d_k, m) and Q (*heads, d_q, m) of factored attention, got "
+            f"matrices {found}"
         )
     return [(first, second) for first, second in pairs]
 

@@ -40,7 +40,7 @@ class Chain(Rule):
 
     @property
     def scale_free(self) -> bool:
-        """Whether the gradient is normalized, or the rule does not depend on its size."""
+        """Whether the gradient is normalised, or the rule does not depend on its size."""
         return any(part.scale_free for part in (*self.parts, self.rule))
 
     @property

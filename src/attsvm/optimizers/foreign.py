@@ -22,7 +22,7 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Foreign(Rule):
-    """An optax optimizer, which gets the gradient itself: gradient·exp(scale).
+    """An optax optimiser, which gets the gradient itself: gradient·exp(scale).
 
     If its ``update`` has a parameter ``log_scale``, it gets the scaled gradient and the logarithms of the scales.
     """
@@ -66,7 +66,8 @@ class Foreign(Rule):
                 if value is None and needs == "value":
                     raise ProblemError(NO_VALUE) from None
                 raise ProblemError(
-                    f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
+                    "optimizer: expected one whose update needs only the gradient and the loss, got one that needs "
+                    f"{needs}"
                 ) from None
             return updates, _without_keys(state)
 

@@ -1,4 +1,4 @@
-"""Gradient descent, plain, normalized and with Polyak's step, and its rules."""
+"""Gradient descent, plain, normalised and with Polyak's step, and its rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -102,7 +102,7 @@ def normalized_gradient_descent(
     relative: bool = False,
     average: float = 0.0,
 ) -> Optimizer:
-    """Normalized gradient descent: θ − η ∇L(θ)/‖∇L(θ)‖.
+    """Normalised gradient descent: θ − η ∇L(θ)/‖∇L(θ)‖.
 
     Exact however small the gradient is: steps continue where the loss is below 1e-300.
 
@@ -116,7 +116,7 @@ def normalized_gradient_descent(
         Whether the step is η‖θ‖ long, the norm over the same scope. Steps cannot leave θ = 0.
     average : float
         β, 0 ≤ β < 1. Where it is not 0, the gradient is divided by the running average of the norms, with the decay β,
-        in place of its own norm. For mini-batches: normalization by the own norm of each batch changes the limit, and
+        in place of its own norm. For mini-batches: normalisation by the own norm of each batch changes the limit, and
         this average, over several epochs, keeps the Att-SVM.
 
     Raises

@@ -1,4 +1,4 @@
-"""The Att-SVM that the steps of an optimizer are compared with, under each attention.
+"""The Att-SVM that the steps of an optimiser are compared with, under each attention.
 
 Short steps of steepest descent in max(N(K), N(Q)) are conjectured to maximise the margin in the least
 max(N(K), N(Q))² over W = KQ'. What was measured, of long steps too, is in the table of :mod:`attsvm.theory`.
@@ -46,9 +46,9 @@ _OF_SQUARES: Mapping[str, Norm] = {"factored": Nuclear(), "key_prompt": Lp(2.0),
 
 @dataclass(frozen=True)
 class Limit:
-    """The Att-SVM whose direction the weights of an optimizer are expected to take.
+    """The Att-SVM to whose direction the weights are expected to converge under an optimiser.
 
-    How well that is known is in the table of standings of :mod:`attsvm.theory`, by the steps.
+    The table of measurements in :mod:`attsvm.theory` has its level of evidence, by the steps.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ class DivideByExcess(Transformation):
     def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Subtract the logarithm of the excess from that of the scale."""
         if "log_excess" not in numbers:
-            raise ProblemError("log_gradient_descent: expected attsvm.train, which computes the excess of the loss")
+            raise ProblemError("log_gradient_descent: only for attsvm.train, which computes the excess of the loss")
         excess = numbers["log_excess"]
         # without an excess there is no gradient
         log = jnp.where(jnp.isneginf(excess), 0.0, excess)

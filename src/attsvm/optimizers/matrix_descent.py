@@ -43,14 +43,14 @@ def matrix_descent(
     by_logit: bool,
     **arguments: Any,
 ) -> Optimizer:
-    """An optimizer whose steps follow a direction; the public factories document its options."""
+    """An optimiser whose steps follow a direction; the public factories document its options."""
     has_momentum = is_used(momentum)
     momentum = check_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     decays = is_traced(decay) or decay > 0
     rule = MatrixSteps(direction, read_matrix_scope(scope))
     parts: list[Transformation] = []
-    # normalized before the sum, so that no gradient outweighs the others
+    # normalised before the sum, so that no gradient outweighs the others
     if has_momentum:
         parts += [Normalize(), DecayingSum(momentum, nesterov)]
     if by_logit:
@@ -78,7 +78,7 @@ def spectral_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Spectral steps on matrices: θ − η U V' of the gradient U Σ V', with a choice of what is one matrix.
+    """Spectral steps on matrices: θ − η U V' for the gradient U Σ V', with a choice of what counts as one matrix.
 
     With momentum this is Muon. On keys and queries K and Q of one head or several, short steps maximise the
     margin in the norm that max(‖K‖, ‖Q‖) induces on W = KQ', for one head the spectral norm.
@@ -143,7 +143,7 @@ def row_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Steps of length η of each row: θ − η D, where D is the gradient with each row divided by its length.
+    """Steps of length η for each row: θ − η D, where D is the gradient with each row divided by its length.
 
     On keys and queries K (d, m) and Q, short steps maximise the margin in the γ2 norm of W = KQ'.
 
@@ -182,7 +182,7 @@ def column_descent(
     weight_decay: float = 0.0,
     by_logit: bool = False,
 ) -> Optimizer:
-    """Steps of length η of each column: θ − η D, where D is the gradient with each column divided by its length.
+    """Steps of length η for each column: θ − η D, where D is the gradient with each column divided by its length.
 
     On keys and queries K (d, m) and Q, short steps maximise the margin in the nuclear norm of W = KQ'.
 

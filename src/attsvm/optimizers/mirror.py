@@ -158,7 +158,7 @@ def mirror_descent(
             name="mirror_descent",
         )
     if p is None:
-        raise ProblemError("p: expected a value for mirror_descent, got none")
+        raise ProblemError("p: expected a value for mirror_descent")
     of = Power(p)
     rule = Mirror(of)
     return chain(

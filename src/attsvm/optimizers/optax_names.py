@@ -1,4 +1,4 @@
-"""The name of an optimizer of optax, which the transformation itself does not have."""
+"""The name of an optimiser of optax, which the transformation itself does not have."""
 
 import inspect
 import warnings
@@ -14,11 +14,11 @@ import optax
 from attsvm.optimizers.steps import Steps
 
 _LENGTH = ("learning_rate", "step_size")
-"""What optax calls the length of steps in its closures; it does not tell optimizers apart."""
+"""What optax calls the length of steps in its closures; it does not tell optimisers apart."""
 
 
 def steps_of_optax(transformation: optax.GradientTransformation) -> Steps:
-    """The steps of an optimizer of optax with its default options, but without weight decay: their kind is its path.
+    """The steps of an optimiser of optax with its default options, but without weight decay: their kind is its path.
 
     The learning rate may be any positive number or any schedule, of which nothing is known. Steps of any other
     transformation are of unknown kind.

@@ -1,8 +1,8 @@
 """Optimizers as optax transformations around a rule.
 
 Training passes two extra arguments to ``update``: ``log_scale``, the logarithm of the factor exp(c) taken out of each
-parameter's gradient, and ``value``, the loss. The optimizers of this package use them, so that a normalized step is
-exact where the gradient itself underflows. Any other optax optimizer gets gradient·exp(c).
+parameter's gradient, and ``value``, the loss. The optimisers of this package use them, so that a normalised step is
+exact where the gradient itself underflows. Any other optax optimiser gets gradient·exp(c).
 """
 
 import inspect
@@ -39,7 +39,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     ----------
     name : str
     norm : Norm or None
-        The norm whose Att-SVM the optimizer is compared with; None if it is not known.
+        The norm whose Att-SVM the optimiser is compared with; None if it is not known.
     rule : Rule
         The method, hashable.
     numbers : dict of str to float
@@ -72,7 +72,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     ) -> "Optimizer":
         """Wrap a rule.
 
-        ``arguments``: None if the optimizer was not made by a factory; it is then not written to files. ``steps``:
+        ``arguments``: None if the optimiser was not made by a factory; it is then not written to files. ``steps``:
         without momentum and schedule, which the arguments and the parts of the rule say; of unknown kind by default.
         """
         numbers = dict(rule.numbers)
@@ -166,20 +166,20 @@ def chain(
     norm: Norm | None = None,
     steps: Steps | None = None,
 ) -> Optimizer:
-    """Chain transformations of the gradient and a rule, in this order, into an optimizer.
+    """Chain transformations of the gradient and a rule, in this order, into an optimiser.
 
     Parameters
     ----------
     *parts : Transformation, ..., optax.GradientTransformation
         Any number of transformations of ``attsvm.optimizers.transformations``, then one rule, such as
-        ``attsvm.optimizers.mirror.Mirror``, or an optimizer, of optax too.
+        ``attsvm.optimizers.mirror.Mirror``, or an optimiser, of optax too.
     name : str, optional
-        The name of the optimizer; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
+        The name of the optimiser; that of the rule's class by default. A factory that is registered in ``OPTIMIZERS``
         passes its own name and ``arguments``, and then runs can be resumed from a file.
     arguments : dict, optional
         The arguments of that factory.
     norm : Norm, optional
-        The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
+        The norm whose Att-SVM the optimiser is compared with; that of the rule by default.
     steps : Steps, optional
         What its steps are, without momentum and schedule, which the parts say; by default of unknown kind.
 
@@ -201,7 +201,7 @@ def chain(
     'lion'
     """
     if not parts:
-        raise ProblemError("chain: expected at least a rule, got no part")
+        raise ProblemError("chain: expected at least one part, a rule")
     last = parts[-1]
     if isinstance(last, Transformation) and not isinstance(last, Rule):
         raise ProblemError(f"chain: expected a rule at the end, got {type(last).__name__}")
@@ -222,13 +222,13 @@ def chain(
     if steps is None:
         of_rule = last.steps if isinstance(last, Optimizer) else rule.steps
         known = norm if norm is not None else of_rule.norm
-        # of what else changes the gradient of an optimizer of optax nothing is known
+        # of what else changes the gradient of an optimiser of optax nothing is known
         steps = Steps(norm=known) if before or "." not in of_rule.kind else replace(of_rule, norm=known)
     return Optimizer(Chain(tuple(before), rule), name or type(rule).__name__, arguments=arguments, steps=steps)
 
 
 def multiplied(optimizer: optax.GradientTransformation, factor: float) -> Optimizer:
-    """An optimizer whose steps are multiplied by a factor; those of several factors share their compiled training."""
+    """An optimiser whose steps are multiplied by a factor; those of several factors share their compiled training."""
     return chain(Multiplied(rule_of(optimizer), factor))
 
 
@@ -251,7 +251,7 @@ def _with_parts(steps: Steps, rule: Rule, arguments: Mapping[str, Any]) -> Steps
 def rule_of(optimizer: object) -> Rule:
     """The rule of an optimizer: what the compiled training depends on.
 
-    Raises ProblemError if it is not an optimizer.
+    Raises ProblemError if it is not an optimiser.
     """
     if isinstance(optimizer, Rule):
         return optimizer
@@ -264,13 +264,13 @@ def rule_of(optimizer: object) -> Rule:
 
 
 def not_an_optimizer(got: object) -> ProblemError:
-    """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
+    """The error for what is no optimiser; it says what to do with a function that makes one, and with PyTorch's."""
     shown, hint = repr(got), ""
     kind = got if isinstance(got, type) else type(got)
     # by the name of the module, as PyTorch need not be installed
     if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
         shown = kind.__name__
-        hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
+        hint = "; PyTorch's optimisers work only in attsvm.margin_profile and on PyTorch models"
     elif inspect.isfunction(got):
         home, name = got.__module__.split(".")[0], got.__name__
         # the shortest path under which users know the function
@@ -278,12 +278,14 @@ def not_an_optimizer(got: object) -> ProblemError:
         given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
         needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)
         shown, hint = f"the function {name}", f"; call it: {path}({needed})"
-    return ProblemError(f"optimizer: expected a name, one of attsvm.optimizers or one of optax, got {shown}{hint}")
+    return ProblemError(
+        f"optimizer: expected a name, or an optimiser from attsvm.optimizers or optax, got {shown}{hint}"
+    )
 
 
 class _Unknown(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        raise ProblemError("params: expected the parameters in update, got None")
+        raise ProblemError("params: expected the parameters in update")
 
     def items(self) -> Any:
         return self[""]
@@ -294,7 +296,7 @@ def _dtypes(tree: Any) -> list[Any]:
     found = [jnp.asarray(leaf).dtype for leaf in jax.tree.leaves(tree)]
     for dtype in found:
         if jnp.issubdtype(dtype, jnp.complexfloating):
-            hint = "wrap the optimizer in optax.contrib.split_real_and_imaginary"
+            hint = "wrap the optimiser in optax.contrib.split_real_and_imaginary"
             raise ProblemError(f"params: expected real numbers, got {dtype}; {hint}")
     return [dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.promote_types(dtype, jnp.float32) for dtype in found]
 
@@ -303,7 +305,7 @@ def _named(tree: Any, dtypes: list[Any]) -> Tree:
     """The leaves of any tree as the dictionary that rules work on, with a trailing axis of one trial."""
     leaves = jax.tree.leaves(tree)
     if len(leaves) != len(dtypes):
-        raise ProblemError(f"params: expected {len(dtypes)} arrays, as many as of gradients, got {len(leaves)}")
+        raise ProblemError(f"params: expected {len(dtypes)} arrays, one for each gradient, got {len(leaves)}")
     return {
         f"{i:06}": _trailing_heads(jnp.asarray(leaf, dtype))[..., None]
         for i, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True))

@@ -20,7 +20,7 @@ INVERSE_ERROR = 1e-6
 
 
 class Potential(ABC):
-    """A strictly convex function ψ, given by its gradient and the inverse of that.
+    """A strictly convex function ψ, given by its gradient and the inverse of its gradient.
 
     Both take one parameter, a matrix or a vector, in JAX. Equal potentials share their compiled training: define a
     potential as a frozen dataclass.
@@ -65,7 +65,7 @@ class Potential(ABC):
 
     @property
     def norm(self) -> Norm | None:
-        """The norm of which ψ is a power, whose Att-SVM the weights are compared with; None if it is of no norm."""
+        """The norm of which ψ is a power; the weights are compared with its Att-SVM. None if there is no such norm."""
         return None
 
 
@@ -140,7 +140,9 @@ class Power(Potential):
 
     def __post_init__(self) -> None:
         if is_traced(self.p):
-            raise ProblemError("p: expected a number, got a traced one; name p in static_args of inject_hyperparams")
+            raise ProblemError(
+                "p: expected a constant, got a traced number; list p in the static_args of inject_hyperparams"
+            )
         object.__setattr__(self, "p", check_number("p", self.p, "1 < p < inf", lambda x: x > 1))
         self._check_digits(np.dtype(np.float64))
 
@@ -178,7 +180,9 @@ def read_potential(potential: Any) -> Potential:
         except (ImportError, AttributeError, ValueError) as error:
             raise ProblemError(f"potential: {potential!r} cannot be imported ({error})") from None
     if not isinstance(found, Potential):
-        raise ProblemError(f"potential: expected a Potential or package.module:name of one, got {potential!r}")
+        raise ProblemError(
+            f"potential: expected a Potential, or its import path package.module:name, got {potential!r}"
+        )
     _check(found)
     return found
 

@@ -1,4 +1,4 @@
-"""The optimizers that are known by name, how ``optimizer=`` is read, and optimizers written to files."""
+"""The optimisers that are known by name, how ``optimizer=`` is read, and optimisers written to files."""
 
 import copyreg
 import inspect
@@ -26,7 +26,7 @@ def _factory(found: object) -> Factory | optax.GradientTransformation:
     found = as_transformation(found)
     if isinstance(found, optax.GradientTransformation) or callable(found):
         return found
-    raise ProblemError(f"expected an optimizer or a function that returns one, got {type(found).__name__}")
+    raise ProblemError(f"expected an optimiser or a function that returns one, got {type(found).__name__}")
 
 
 OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
@@ -35,7 +35,7 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation] = Registry(
 
 
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
+    """The options of an optimiser: the parameters of its factory that are not optimisers themselves.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     Raises
     ------
     ProblemError
-        If there is no such optimizer.
+        If there is no such optimiser.
 
     See Also
     --------
@@ -67,20 +67,20 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
 def parse_optimizer(
     optimizer: str | optax.GradientTransformation | None, **options: Any
 ) -> optax.GradientTransformation:
-    """Read an optimizer.
+    """Read an optimiser.
 
     Parameters
     ----------
     optimizer : str, optax.GradientTransformation, optax.MultiSteps or None
-        A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
-        an optimizer, which is returned as it is. None is normalized gradient descent.
+        A registered name, an import path ``package.module:name`` of an optimiser or of a function that returns one, or
+        an optimiser, which is returned as it is. None is normalised gradient descent.
     **options
-        Arguments of the function. An optimizer that is given as an object takes none.
+        Arguments of the function. An optimiser that is given as an object takes none.
 
     Raises
     ------
     ProblemError
-        If there is no such optimizer, it does not have an option, or it lacks one.
+        If there is no such optimiser, it does not have an option, or it lacks one.
 
     See Also
     --------
@@ -95,7 +95,7 @@ def parse_optimizer(
     if optimizer is None or isinstance(optimizer, str):
         return _by_name(optimizer or "normalized_gradient_descent", options)
     for option, value in options.items():
-        raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
+        raise ProblemError(f"{option}: expected None with an optimiser object, which has its own, got {value!r}")
     found = as_transformation(optimizer)
     if isinstance(found, optax.GradientTransformation):
         return found
@@ -105,10 +105,10 @@ def parse_optimizer(
 def _find(name: str) -> Factory | optax.GradientTransformation:
     if ":" not in name and name not in OPTIMIZERS and callable(getattr(optax, name, None)):
         # the name that is spelled most alike may be another algorithm: adam for adamw
-        raise unknown_name("optimizer", name, OPTIMIZERS.names(), hint=f"; optax:{name} is that of optax.")
+        raise unknown_name("optimizer", name, OPTIMIZERS.names(), hint=f"; for optax's {name}, write optax:{name}.")
     if not is_trusted(name) and ":" in name and not re.fullmatch(r"optax:\w+", name):
         # it would be called with arguments of the file, and might be os:system
-        raise ProblemError(f"a file names {name}: pass the optimizer, or load the file with trusted=True")
+        raise ProblemError(f"a file names {name}: pass the optimiser, or load the file with trusted=True")
     return OPTIMIZERS.find(name)
 
 
@@ -126,11 +126,11 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
-            raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
+            raise ProblemError(f"{parameter.name}: expected a value for {name}")
     # a function of another package may return anything
     returned = as_transformation(found(**options))
     if not isinstance(returned, optax.GradientTransformation):
-        raise ProblemError(f"optimizer: {name}: expected a function that returns an optimizer, got {returned!r}")
+        raise ProblemError(f"optimizer: {name}: expected a function that returns an optimiser, got {returned!r}")
     made = parse_optimizer(returned)
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file
@@ -143,7 +143,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
     if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
         return None
     written: dict[str, Any] = {}
-    # numbers are JSON already; norms, schedules and other optimizers become dictionaries with a key of their own
+    # numbers are JSON already; norms, schedules and other optimisers become dictionaries with a key of their own
     for name, value in optimizer.arguments.items():
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
@@ -153,7 +153,7 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
             written[name] = {part: asdict(value)}
             continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
-        # a function, or an optimizer of optax
+        # a function, or an optimiser of optax
         if callable(inner) or (inner is None and value is not None):
             return None
         written[name] = inner
@@ -161,12 +161,12 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
 
 
 def from_configuration(written: dict[str, Any]) -> Any:
-    """The optimizer that :func:`configuration` wrote.
+    """The optimiser that :func:`configuration` wrote.
 
     Raises ProblemError if the name is unknown or the arguments do not fit.
     """
     if not isinstance(written, dict) or not isinstance(written.get("arguments"), dict):
-        raise ProblemError("optimizer: expected a name and arguments in the file, got something else")
+        raise ProblemError("optimizer: expected a name and arguments in the file")
     name = str(written.get("name"))
     if name not in OPTIMIZERS and ":" not in name:
         raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
@@ -179,18 +179,20 @@ def from_configuration(written: dict[str, Any]) -> Any:
 
 
 def optimizer_of(run: Any) -> Any:
-    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
+    """Return the optimiser of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:
-        raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt: it is not saved; pass it to resume the run")
+        raise ProblemError(
+            f"optimizer: {run.optimizer} cannot be rebuilt, because it was not saved; pass it to resume the run"
+        )
     return from_configuration(run.optimizer_config)
 
 
 def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what a file has of a run; in versions 0.2 and 1.0, limits named their steps, which become a record.
 
-    It is that of the optimizer, rebuilt from its arguments, and unknown if it cannot be.
+    It is that of the optimiser, rebuilt from its arguments, and unknown if it cannot be.
     """
     limit = meta.get("limit")
     if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
@@ -217,7 +219,7 @@ def _read(value: Any) -> Any:
 
 
 def _pickled(optimizer: Optimizer) -> tuple[Callable[[], Any], tuple[()]]:
-    """How an optimizer is pickled: by its name and arguments if they make it, as the functions of optax are local."""
+    """How an optimiser is pickled: by its name and arguments if they make it, as the functions of optax are local."""
     of = optimizer
     if of.arguments is not None and (":" in of.name or of.name in OPTIMIZERS):
         return partial(parse_optimizer, of.name, **of.arguments), ()

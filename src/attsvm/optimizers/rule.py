@@ -20,7 +20,7 @@ from attsvm.optimizers.unit_steps import UNKNOWN_LENGTH, GradientLength, Schedul
 Array = jax.Array
 Numbers = Mapping[str, Any]  # learning rates and the like, numbers of each trial
 Changed = tuple[ScaledGradient, Any]  # what a transformation makes of a gradient, and its next state
-NO_VALUE = "value: expected the loss as value= in update, got none"
+NO_VALUE = "value: expected the loss as value= in update"
 Moves = tuple[Tree, Any]  # the updates that are added to the parameters, and the next state
 
 
@@ -76,7 +76,7 @@ class Transformation(ABC):
         numbers : dict of str to Array
             All :attr:`numbers` of the chain.
         value : Array, shape (B,)
-            The loss; None where the caller of an optimizer does not pass it.
+            The loss; None where the caller of an optimiser does not pass it.
         """
 
 

@@ -94,7 +94,7 @@ def steepest_descent(
     """Steepest descent in a norm N: θ − η D, where D maximises ⟨∇L(θ), D⟩ over N(D) ≤ 1.
 
     ℓ∞ gives sign descent, ℓ1 (greedy) coordinate descent, the spectral norm U V' of the gradient's singular vectors, ℓ2
-    normalized gradient descent. Each parameter is stepped on separately, and so are those of each attention head.
+    normalised gradient descent. Each parameter is stepped on separately, and so are those of each attention head.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def steepest_descent(
     decay = check_number("weight_decay", weight_decay, "a number >= 0", lambda x: x >= 0)
     decays = is_traced(decay) or decay > 0
     if decays and relative:
-        raise ProblemError("weight_decay: expected 0 with steps relative to the weights, got a positive number")
+        raise ProblemError("weight_decay: expected 0 with steps relative to the weights")
     return chain(
         *([Normalize("each", dual_in_jax(rule.norm))] if normalize else []),
         *([Relative("each", rule.norm)] if relative else []),

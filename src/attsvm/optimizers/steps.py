@@ -69,7 +69,7 @@ class Steps:
 
     @property
     def constant(self) -> float | None:
-        """The learning rate of steps that all have the same, not multiplied by the size of the weights; else None."""
+        """The learning rate if all steps have the same, not multiplied by the size of the weights; else None."""
         return self.schedule if isinstance(self.schedule, float) and not self.relative else None
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of a gradient on its way to a rule: the length of a step, normalization, relative steps, momentum."""
+"""Changes of a gradient on its way to a rule: the length of a step, normalisation, relative steps, momentum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Any optimizer with momentum, or on the normalized gradient: among them Adam and Muon, those of optax."""
+"""Any optimiser with momentum, or on the normalised gradient: among them Adam and Muon, those of optax."""
 
 from dataclasses import replace
 from typing import Literal
@@ -17,7 +17,7 @@ from attsvm.optimizers.unit_steps import Schedule
 
 
 def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nesterov: bool = False) -> Optimizer:
-    """Momentum for any optimizer: it receives m⁺ = β m + ∇L in place of the gradient.
+    """Momentum for any optimiser: it receives m⁺ = β m + ∇L instead of the gradient.
 
     ``momentum(gradient_descent(η))`` is the heavy ball method. ``momentum(normalized_gradient_descent(η))`` steps along
     the decaying sum of the gradients; the sum is kept with its scale taken out, so it does not underflow.
@@ -35,7 +35,7 @@ def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nestero
     Raises
     ------
     ProblemError
-        If ``inner`` is not an optimizer, or has momentum already, or the decay is out of range.
+        If ``inner`` is not an optimiser, or has momentum already, or the decay is out of range.
 
     See Also
     --------
@@ -66,9 +66,9 @@ def normalized(
     norm: str | float | Norm | None = None,
     average: float = 0.0,
 ) -> Optimizer:
-    """Any optimizer on the normalized gradient ∇L/‖∇L‖.
+    """Any optimiser on the normalised gradient ∇L/‖∇L‖.
 
-    The gradient is normalized exactly however small it is: ``normalized(optax.adam(1e-2))`` continues where the
+    The gradient is normalised exactly however small it is: ``normalized(optax.adam(1e-2))`` continues where the
     gradient itself underflows, and its epsilon stays small compared with the gradient.
 
     Parameters
@@ -78,7 +78,7 @@ def normalized(
     scope : {"all", "each"}
         One ℓ2 norm over all parameters, those of all attention heads together, or one for each of each head.
     norm : str, float or Norm, optional
-        The norm whose Att-SVM the optimizer is compared with; by default that of ``inner``, unknown for optax's.
+        The norm whose Att-SVM the optimiser is compared with; by default that of ``inner``, unknown for optax's.
     average : float
         β, 0 ≤ β < 1, as for :func:`normalized_gradient_descent`: where it is not 0, the gradient is divided by the
         running average of its norms.
@@ -86,7 +86,7 @@ def normalized(
     Raises
     ------
     ProblemError
-        If ``inner`` is not an optimizer, the scope or the norm is unknown, or β is out of range.
+        If ``inner`` is not an optimiser, the scope or the norm is unknown, or β is out of range.
 
     See Also
     --------
@@ -103,11 +103,11 @@ def normalized(
     known = None if norm is None else parse_norm(norm)
     arguments = {"inner": inner, "scope": scope, "norm": known, **({"average": average} if is_used(average) else {})}
     of_inner = inner.steps if isinstance(inner, Optimizer) else rule_of(inner).steps
-    # the same steps as those of normalized_gradient_descent, or of an optimizer of optax that is known by its name
+    # the same steps as those of normalized_gradient_descent, or of an optimiser of optax that is known by its name
     is_gradient = (of_inner.kind, of_inner.normalised, of_inner.momentum) == ("gradient", "no", 0)
     is_plain = known is None and (is_gradient or "." in of_inner.kind)
     steps = replace(of_inner, normalised="average" if is_used(average) else "step", scope=scope) if is_plain else None
-    # the inner optimizer sees a gradient of length one, or one over the average length
+    # the inner optimiser sees a gradient of length one, or one over the average length
     parts = normalization(scope, average), inner
     return chain(*parts, name="normalized", arguments=arguments, norm=known, steps=steps)
 

@@ -28,21 +28,21 @@ def _learning(fit: "BagFit") -> DrawnFigure:
     what = (
         "Validation bags are held out from the training bags." if held_out else "No bags were held out for validation."
     )
-    return DrawnFigure("Learning", f"Loss of attention and head alone during training. {what}", figure)
+    return DrawnFigure("Learning", f"Loss of attention and prediction head alone during training. {what}", figure)
 
 
 def _concentration(fit: "BagFit") -> DrawnFigure | None:
     history = fit.classifier.history_
     if "effective_median" not in history:
         return None
-    figure, axis = style.panel("steps", "effective tokens of the attention", 2.6)
+    figure, axis = style.panel("steps", "effective number of tokens", 2.6)
     style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
     axis.plot(history["steps"], history["effective_median"], color=style.BLUE, label="median")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
     caption = (
-        "Effective number of tokens of the attention, exp(−Σ a log a), of the validation bags or of a sample of the "
-        "training bags. It says how many tokens share the attention, not what they contribute to a decision."
+        "Effective number of tokens, exp(−Σ a log a), in the validation bags or a sample of the training bags: how "
+        "many tokens share the attention, not what they contribute to a decision."
     )
     return DrawnFigure("Concentration of attention", caption, figure)

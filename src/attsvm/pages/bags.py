@@ -132,12 +132,12 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
 def _notes(report: dict[str, Any], part: str, members: list[dict[str, Any]]) -> Iterator[str]:
     if members:
         said = ensemble_note("attention", [member["name"] for member in members])
-        why = "An ensemble is used because too few bags can be held out for early stopping."
-        yield f"{said} {why} Figures are of attention alone."
+        why = "An ensemble is used, because there are too few bags to hold out some for early stopping."
+        yield f"{said} {why} The figures show attention alone."
     if alone := one_class(report):
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
     if part == "training":
-        yield "No bags were set apart for testing: the numbers are those of the training bags."
+        yield "No bags were set apart for testing, so the numbers are for the training bags."
 
 
 def _body(
@@ -163,8 +163,8 @@ def _body(
     assert chosen is not None
     what = "its log odds" if len(shown.classes) == 2 else "the output for it"
     yield Text(
-        f"The {part} bags of each predicted class with the largest contribution of a token to the decision, and the "
-        f"entries of that token. The contributions of a bag to its predicted class add up to {what}."
+        f"The {part} bags of each predicted class in which a token contributes most to the decision, and the entries "
+        f"of that token. The contributions of a bag to its predicted class add up to {what}."
         + (" Rows are counted from 1 below the header." if chosen.rows is not None else "")
     )
     yield _deciding(shown, chosen, fit.bag)
@@ -216,8 +216,8 @@ def _tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
                 "… 10 and 90% of the bags",
                 f"{number_of_words(attention['effective_low'])} and {number_of_words(attention['effective_high'])}",
             ),
-            ("tokens of the median bag", f"{attention['median_length']:.0f}"),
-            ("largest share of a token, median", percent(attention["median_share"])),
+            ("number of tokens in the median bag", f"{attention['median_length']:.0f}"),
+            ("largest attention on a token, median", percent(attention["median_share"])),
         ],
     )
     yield (

@@ -86,14 +86,14 @@ def claims_page(claims: Sequence[Claim], *, command: str) -> Page:
     entries = [(one.outcome.figure.name, one.outcome.figure.title) for one in several]
     return Page(
         FiguresResult.fill({"figures": {one.outcome.figure.name: one.numbers for one in claims}}, command=command),
-        title=f"Figures of the papers, measured again{_TITLES[kind]}",
+        title=f"Figures from the papers, measured again{_TITLES[kind]}",
         kicker=f"attsvm {__version__} · {counted(len(claims), 'figure')}{sizes} · {seconds:.0f} s of measurements",
         verdict=verdict_of_all([one.outcome for one in claims]),
         body=lambda: [SpecialPart("claims", {"summary": several, "papers": list(papers.items())}, entries)],
         notes=_NOTES[kind],
         origin={},
-        footer="The numbers of each figure are in <name>.json and its drawing in <name>.png and .svg, in the folder of "
-        "this page.",
+        footer="The numbers of each figure are in <name>.json, and its drawing is in <name>.png and .svg, in the "
+        "folder of this page.",
     )
 
 

@@ -90,12 +90,13 @@ def _body(series: "Series", tokens: list[list[str]], sentence: int | None) -> It
     if table.rows:
         yield Heading("All changed heads", id="all-heads", entry="All changed heads")
         weights = (
-            " ‖ΔW‖/‖W‖ is the change of W, of the key and of the query weights, divided by their norms before; it is 0 "
+            " ‖ΔW‖/‖W‖ is the change of W, of the key weights and of the query weights, divided by their norm before; "
+            "it is 0 "
         )
-        weights += "where only the input of the head differs."
+        weights += "where only the input of the attention head differs."
         yield Text(
-            "Click on the title of a column to sort the heads by it. A margin ratio moved certainly if its two "
-            f"intervals are disjoint.{weights if series.total.heads[0].weights else ''} {left_out(series)}"
+            "Click on the title of a column to sort the attention heads by it. A margin ratio certainly moved if its "
+            f"two intervals are disjoint.{weights if series.total.heads[0].weights else ''} {left_out(series)}"
         )
         yield table
 
@@ -181,11 +182,12 @@ def verdict(series: "Series") -> str:
     heads = series.total.heads
     changed = [one for one in heads if one.changed > 0]
     if not changed:
-        found = f"All {len(heads)} heads select the same tokens."
+        found = f"All {len(heads)} attention heads select the same tokens."
     else:
         top = changed[0]
         found = (
-            f"{len(changed)} of {len(heads)} heads changed selections. Head {_label(series, top)} changed most: for"
+            f"{len(changed)} of {len(heads)} attention heads changed selections. Head {_label(series, top)} changed "
+            "most: for"
             f" {percent(top.changed)} of its queries."
         )
     found = f"{found} {cause(heads)}".rstrip()
@@ -195,7 +197,8 @@ def verdict(series: "Series") -> str:
     grown = sum(_grew(one) for one in series.moved)
     fallen = len(series.moved) - grown
     return (
-        f"{found} The margin ratio, the margin over the best of the same norm, certainly grew in {grown} of"
+        f"{found} The margin ratio, the margin divided by the best margin for the same norm, certainly grew in "
+        f"{grown} of"
         f" {len(known)} heads and fell in {fallen}."
     )
 
@@ -211,7 +214,7 @@ def cause(heads: "list[HeadChange]") -> str:
     rest = sum(one.changed > 0 and not one.own_weights for one in heads)
     found = f"The key or query weights of {counted(len(own), 'head')}{names} differ"
     return (
-        f"{found}; {counted(rest, 'head')} with equal weights changed selections because of other input."
+        f"{found}; {counted(rest, 'head')} with equal weights changed selections because their input changed."
         if rest
         else f"{found}."
     )
@@ -248,14 +251,15 @@ def notes(series: "Series") -> list[str]:
     for name, one in zip(model_names(series), series.inspections, strict=True):
         error = largest_error(one)
         if error is not None and error > REBUILT:
-            found.append(
-                f"{name}: the attention of the model differs by up to {error:.1e} from the one computed from W."
-            )
+            found.append(f"{name}: the attention of the model differs by up to {error:.1e} from that computed from W.")
         if one.model != first.model:
             found.append(f"{name} is a {one.model}. Heads are compared by layer and number, which may not correspond.")
     least, most = (edge(len(one.heads) for one in series.inspections) for edge in (min, max))
     if least != most:
-        found.append(f"The models have {least} to {most} heads. Those that the first and the last have are compared.")
+        found.append(
+            f"The models have {least} to {most} attention heads. Only heads that both the first and the last "
+            "model have are compared."
+        )
     return found
 
 

@@ -52,7 +52,7 @@ def _map(series: "Series") -> DrawnFigure | None:
     axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
     names = model_names(series)
-    caption = f"Share of the queries that select another token in {names[-1]} than in {names[0]}, in percent."
+    caption = f"Percentage of the queries that select a different token in {names[-1]} than in {names[0]}."
     return DrawnFigure("Changed selections", caption, figure)
 
 
@@ -75,7 +75,7 @@ def _before_after(measure: "Measure", series: "Series") -> DrawnFigure | None:
             across, up = ([before[0], before[-1]], [at[1]] * 2), ([at[0]] * 2, [after[0], after[-1]])
             for ends, name in ((across, names[0]), (up, names[-1])):
                 axis.plot(*ends, color=colour, linewidth=0.8, label=f"{label}, {name}")
-    what = "whose margin certainly moved; lines are the intervals" if of_margin else "that changed selections"
+    what = "whose margin ratio certainly moved; lines are the intervals" if of_margin else "that changed selections"
     caption = f"A point for each head: {measure.meaning}. Orange circles: heads {what}."
     return DrawnFigure(f"{measure.title}, before and after", caption, figure)
 

@@ -65,14 +65,15 @@ def _body(
     )
     if published:
         smaller = [
-            f" {order['preset']} has {order['scale']}; its published accuracies are those of the whole size."
+            f" {order['preset']} has {order['scale']}; the published accuracies are for the full size."
             for order in result["published"]["orders"]
             if order["scale"]
         ]
         yield Heading("Published accuracy")
         yield Text(
             "Test accuracy at the best epoch, chosen on the test rows, as in the mirror-descent paper. ± is the "
-            "standard error: of the test rows, and of the seeds if there are several. An order holds if every pair "
+            "standard error, over the test rows and, if there are several, over the seeds. An order holds if every "
+            "pair "
             f"of optimisers differs by more than two standard errors.{''.join(smaller)}"
         )
         yield from published
@@ -84,8 +85,8 @@ def _body(
         steps, _ = at_common_steps(shown)
         yield Heading("Sentences")
         with_slider = (
-            " The slider shows the attention at earlier steps of the training; a run that ended before keeps its "
-            "last one. The predicted probabilities are those of the end."
+            " The slider shows the attention at earlier training steps; a run that ended before then keeps its last "
+            "attention. The predicted probabilities are from the end of training."
         )
         yield Text(
             "The stronger the shade of a token, the more attention the last layer's [CLS] query pays to it (mean "
@@ -110,7 +111,7 @@ def verdict(result: dict[str, Any]) -> str:
     first = f"Test accuracy at the best epoch, one run each: {', '.join(parts)}."
     if len(ranked) == 1:
         return first
-    return first + " One run per optimiser does not rank them; docs/notes/real_data.md has means over seeds."
+    return first + " One run per optimiser is not enough to rank them; docs/notes/real_data.md has means over seeds."
 
 
 def notes(result: dict[str, Any]) -> list[str]:

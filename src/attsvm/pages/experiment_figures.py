@@ -82,8 +82,8 @@ def _histograms(runs: list[dict[str, Any]]) -> DrawnFigure:
         axes[0, column].set_title(name_of(run["optimizer"]))
         axes[-1, column].set_xlabel("|weight|")
     caption = (
-        "Share of the weights of keys, queries and values, over all layers, by their size. Weights below 1e-8, zeros "
-        "included, are in the first bin."
+        "Share of the key, query and value weights of all layers, by size. Weights below 1e-8, including zeros, are "
+        "in the first bin."
     )
     return DrawnFigure("Sizes of weights", caption, figure)
 
@@ -134,7 +134,7 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> DrawnFigure:
         "prediction of the model. Dark is the smallest attention of the picture, bright the largest."
     )
     if len(steps) > 1:
-        caption += " The slider shows the attention at earlier steps; the predictions are those of the end."
+        caption += " The slider shows the attention at earlier steps; the predictions are from the end of training."
     return DrawnFigure("What the class token attends to", caption, figure)
 
 

@@ -39,7 +39,8 @@ def fit_page(fit: "Fit", *, command: str, threads: int | None = None, interrupte
     """
     result = fit_numbers(fit, command=command, threads=threads, interrupted=interrupted)
     data, training = result["data"], result["training"]
-    head = "attention and head trained together" if training["head"] == "trained" else "attention, fixed head"
+    trained = training["head"] == "trained"
+    head = "attention and prediction head trained together" if trained else "attention, fixed prediction head"
     numbers = Table.named(tables(fit, result))
     return Page(
         result,
@@ -158,9 +159,8 @@ def verdict(fit: "Fit", result: dict[str, Any]) -> str:
     if missing:
         return f"{first}No Att-SVM comparison is reported: {missing}."
     return (
-        f"{first}The attention is saturated. The direction error of its weights is "
-        f"{number(result['direction_error']['final'])} to the Att-SVM of the tokens that they select. "
-        + theory_sentence(result["theory"])
+        f"{first}The attention is saturated. The direction error between its weights and the Att-SVM of the tokens "
+        f"that they select is {number(result['direction_error']['final'])}. " + theory_sentence(result["theory"])
     )
 
 
@@ -174,7 +174,7 @@ def theory_sentence(theory: dict[str, Any]) -> str:
         return f"All hypotheses of the theorem ({name}) hold."
     parts = [f"{failing} of its {total} hypotheses {'does' if failing == 1 else 'do'} not hold"] if failing else []
     parts += [f"{open_ones} of {total} could not be decided"] if open_ones else []
-    return f"The theorem ({name}) does not say that this is the limit: {' and '.join(parts)}."
+    return f"The theorem ({name}) does not prove that this is the limit: {' and '.join(parts)}."
 
 
 def accuracy_of(result: dict[str, Any], name: str) -> str:
@@ -196,8 +196,8 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
     training = result["training"]
     if fit.interrupted:
         yield (
-            f"Interrupted: training was stopped at step {training['steps_done']:,} of {training['steps']:,}. All "
-            "numbers describe the partial run."
+            f"Interrupted: training stopped at step {training['steps_done']:,} of {training['steps']:,}. All numbers "
+            "describe the partial run."
         )
     elif result["interrupted"] and fit.relevant is None:
         yield "Interrupted: the figures were not drawn."
@@ -208,9 +208,9 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
     elif result["status"] in _ENDED:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["scale"] == "columns":
-        yield "Each column of the tokens is divided by its own spread. `--scale common` divides all by one number."
+        yield "Each column of the tokens is divided by its own spread; `--scale common` divides all by one number."
     if training["precise_until"] is not None:
-        yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
+        yield f"The logits passed 1e8 at step {training['precise_until']:,}. From then on, rounding errors matter."
     alone = one_class(result["report"][_shown_part(result)])
     if alone:
         of_all = _rows(result, _shown_part(result))[1]
@@ -222,16 +222,16 @@ def notes(fit: "Fit", result: dict[str, Any]) -> Iterator[str]:
         )
     if result["direction_error"] is not None and _still_changing(result):
         yield (
-            "The selection still changed at the last record, so more steps may lead to another one. The direction "
-            "error is to the present one."
+            "The selection still changed at the last record, so more steps may lead to another selection. The "
+            "direction error is for the present selection."
         )
     if fit.other_norms is not None and fit.other_norms.better is not None:
         others, at = fit.other_norms, fit.other_norms.better
         yield _better_norm(others.tokens, others.found, at, float(others.half_width[at]))
     if fit.chosen is not None and fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
-            f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
-            "more steps, or scale the tokens to about 1."
+            f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train "
+            "for more steps, or scale the tokens to a size of about 1."
         )
 
 
@@ -239,10 +239,10 @@ def _better_norm(selected: str, found: "Recommendation", at: int, half_width: fl
     """How much better the Att-SVMs of a norm select than those of the default one, the first."""
     tokens = {"optimal": "optimal token", "relevant": "token that decides the label"}
     return (
-        f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences its "
-        f"Att-SVMs select the {tokens[selected]} in {percent(found.share[at])} of the queries, and those of "
-        f"{found.norms[0]} in {percent(found.share[0])} (difference {percent(found.gain[at])} ± "
-        f"{percent(half_width)}); `attsvm.recommend` names a training for it."
+        f"The {found.norms[at]} norm suits these data better than {found.norms[0]}: on held-out training sequences, "
+        f"its Att-SVMs select the {tokens[selected]} in {percent(found.share[at])} of the queries, and the Att-SVMs "
+        f"of {found.norms[0]} in {percent(found.share[0])} (difference {percent(found.gain[at])} ± "
+        f"{percent(half_width)}); `attsvm.recommend` names an optimiser for this norm."
     )
 
 
@@ -301,7 +301,7 @@ def tables(fit: "Fit", result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     if chosen["trained_margin"] is not None:
         rows += [
             ("margin of the trained weights", number(chosen["trained_margin"])),
-            ("margin ratio (margin over the best of its norm)", number(chosen["margin_ratio"])),
+            ("margin ratio (margin over the best margin for its norm)", number(chosen["margin_ratio"])),
         ]
     if chosen["locally_optimal"] is not None:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))

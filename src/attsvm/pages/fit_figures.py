@@ -228,7 +228,7 @@ def _pictures(fit: "Fit") -> DrawnFigure | None:
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
         if len(wrong)
-        else " None of the set is misclassified."
+        else " None is misclassified."
     )
     caption = (
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
@@ -260,7 +260,8 @@ def _attention_map(fit: "Fit") -> DrawnFigure | None:
                 axis.text(*centre, f"{share:.0%}", ha="center", va="center", fontsize=7, color="#1b1b1e")
         axis.set_title(f"class {as_label(label_name)}", pad=3)
     caption = (
-        f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
+        f"Mean attention on each patch, drawn over the mean {name} picture of each class; attention below 0.5% is "
+        "left out."
     )
     return DrawnFigure("Mean attention by class", caption, figure)
 
@@ -369,8 +370,8 @@ def single_sequences(fit: "Fit") -> dict[str, Any] | None:
         over=shares,
     )
     lead = (
-        f"The first {name} sequences, with their labels. A column for each token: the stronger the blue, the more "
-        "attention. The frame is the token that is selected at the end; hatched tokens are masked."
+        f"The first {name} sequences, with their labels. Each column is a token: the stronger the blue, the more "
+        "attention. The frame marks the token selected at the end of training; hatched tokens are masked."
     )
     queries = [
         (f"{name} ({positive if label > 0 else negative})", cells)

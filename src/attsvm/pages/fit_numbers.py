@@ -140,7 +140,7 @@ def weights_symbol(fit: "Fit") -> str:
 def missing_error(fit: "Fit") -> str | None:
     """Why there is no direction error; None if there is one."""
     if fit.chosen is None:
-        return "no theorem describes head and attention that are trained together in this way"
+        return "no theorem covers attention and a prediction head that are trained together in this way"
     if fit.soft:
         return (
             f"the attention is not saturated (median largest probability {fit.median_largest:.3g}, below {SOFT_BELOW})"
@@ -202,7 +202,7 @@ def _hypotheses(fit: "Fit", att_svm: dict[str, Any]) -> list[Hypothesis]:
         ),
         Hypothesis(
             "in_cone",
-            "the weights reach a cone around the Att-SVM direction, at a norm from which training cannot leave it",
+            "the weights reach a cone around the Att-SVM direction, at a norm from which training stays in it",
             locally and _in_cone(fit),
         ),
         Hypothesis(

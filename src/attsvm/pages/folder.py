@@ -95,7 +95,9 @@ def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
     if not stranger and found and found != {"run.npz"} and "result.json" not in found:
         stranger = "no result.json"
     if stranger:
-        raise ProblemError(f"{out}: holds more than a result ({stranger}), so it is not replaced; name another folder")
+        raise ProblemError(
+            f"{out}: holds more than a result ({stranger}), so it is not replaced; choose another folder"
+        )
     if not os.access(target, os.W_OK | os.X_OK):
         raise ProblemError(f"{out}: cannot be written (the folder that it replaces is read-only)")
 

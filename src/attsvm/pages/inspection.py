@@ -131,7 +131,7 @@ class InspectionPages:
             yield Text(effects_words(found.effects), "")
             yield Table(table.rows[:MOST_ROWS], table.columns, kind="heads", words=2)
             if len(table.rows) > MOST_ROWS:
-                yield Details(f"All {len(table.rows)} heads by what removing them costs", [table])
+                yield Details(f"All {len(table.rows)} heads, by the cost of removing them", [table])
         yield Heading(f"Measures of {'every head' if self._drawn else 'the inspected heads'}")
         yield Figures(self._drawn)
         heads = _heads(inspection)
@@ -216,7 +216,7 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
     middle = _median(inspection, "margin_ratio")
     if middle is not None and not inspection.interrupted:
         ratio = _compared(short(middle), twin, "margin_ratio")
-        parts.append(f"has a margin ratio, its margin over the best of the same norm, of {ratio}")
+        parts.append(f"has a margin ratio (its margin divided by the best margin for the same norm) of {ratio}")
     first = inspection.heads[0]
     subject = (
         "The median head"
@@ -231,35 +231,35 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
     found = [sets_words(inspection), *kinds_of_layers(inspection.layer_names), *group_words(inspection)]
     if inspection.rotary:
         found.append(
-            "Queries and keys are more than linear in the tokens, as with rotary positions: each head has its own keys"
-            " and queries, and W is I/√d_h. It is compared with the best matrix of size d_h × d_h."
+            "Queries and keys are not linear in the tokens, for example because of rotary positions. So each "
+            "attention head has its own keys and queries, and W = I/√d_h is compared with the best d_h × d_h matrix."
         )
     if inspection.biased:
         found.append(
-            "The logits have biases, of positions or (as in DeBERTa) of positions and tokens. They are a part of W: the"
-            " tokens have one-hot positions as additional coordinates, and the queries have their biases."
+            "The logits have biases, for positions or (as in DeBERTa) for positions and tokens. They are part of W: "
+            "tokens have one-hot positions as additional coordinates, and queries have their biases."
         )
     if inspection.sampled:
         found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
     if not inspection.special_known:
-        found.append("The special tokens are not known, so the attention to them is not reported.")
+        found.append("The special tokens are not known, so attention to them is not reported.")
     error = largest_error(inspection)
     if error is not None and error > REBUILT:
         found.append(
-            f"The attention of the model differs by up to {error:.1e} from the one computed from tokens and W. The "
-            "model may use a lower precision, or treat its queries and keys in another way."
+            f"The attention of the model differs by up to {error:.1e} from that computed from tokens and W. The model "
+            "may use a lower precision, or compute its attention in another way."
         )
     margins = [head.margin for head in inspection.heads if head.margin is not None]
     duplicates = sum(margin.duplicates for margin in margins)
     if duplicates:
         pairs = sum(margin.constraints for margin in margins)
         found.append(
-            f"{duplicates:,} of {pairs:,} constraints are left out because their token is an exact duplicate of the "
-            "selected one."
+            f"{duplicates:,} of {pairs:,} constraints are left out, because their token is an exact duplicate of the "
+            "selected token."
         )
     infeasible = [f"{h.layer}.{h.head}" for h in inspection.heads if h.margin and h.margin.status == "infeasible"]
     if infeasible:
-        found.append(f"The selection of {', '.join(infeasible)} is infeasible: no matrix W gives it.")
+        found.append(f"The selection of {', '.join(infeasible)} is infeasible: no matrix W selects these tokens.")
     for of_twin, one in (("", inspection), (" of the randomly initialised copy", twin)):
         widths = [] if one is None else [head.margin.width for head in one.heads if head.margin is not None]
         wide = [width for width in widths if one is not None and width is not None and width > one.gap]
@@ -327,7 +327,7 @@ def sets_words(inspection: "Inspection") -> str:
     for name, heads in inspection.sets().items():
         some = f"{len(heads)} heads" if len(heads) > 8 else ", ".join(f"{layer}.{head}" for layer, head in heads)
         parts.append(f"{name}: {some}")
-    return f"Heads with at least half of their attention on one kind of token: {'; '.join(parts)}."
+    return f"Attention heads with at least half of their attention on one kind of token: {'; '.join(parts)}."
 
 
 def _median(inspection: "Inspection", name: str) -> float | None:

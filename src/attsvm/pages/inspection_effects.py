@@ -18,12 +18,13 @@ def effects_words(effects: "Effects") -> str:
     said = "What a head writes is what it adds to the residual stream; its norm is relative to that of the stream. "
     if not effects.unattributed:
         said += (
-            "The tokens are those whose logits it raises most directly, through the last norm at its actual scale, in"
-            " the mean over the queries; the number is that for the target. "
+            "The tokens are those whose logits it raises most on average over the queries, directly through the last "
+            "norm at its actual scale; the number is for the target. "
         )
     measure = "increase of the loss, in nats" if effects.measure == "loss" else f"mean {effects.measure}"
     return (
-        f"{said}Removing a head replaces its output by that of a random place of the text, or by its mean. The cost is"
+        f"{said}Removing a head replaces its output by its output at a random place in the text, or by its mean. The "
+        "cost is"
         f" the {measure}: the mean over {effects.costs.shape[1]} draws ± half of Student's 95 % interval, which does"
         " not cover the choice of the text."
     )

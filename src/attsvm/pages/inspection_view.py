@@ -21,11 +21,11 @@ MOST = 10
 """Pairs of origins that are shown."""
 
 TERMS = {
-    "constant_query": "the keys alone: every query prefers the same keys, those of the mean query",
+    "constant_query": "the keys alone: every query prefers the same keys as the mean query",
     "interaction": "queries and keys together",
     "constant_key": "the queries alone, by their distances to the keys",
     "constants": "the distances between queries and keys alone",
-    "biases": "biases that the layer adds to its logits, as for positions",
+    "biases": "biases that the layer adds to its logits, for example for positions",
 }
 """The varying part of each term of the decision margin."""
 
@@ -63,8 +63,8 @@ def detail(
         yield SpecialPart(
             "square",
             {
-                "lead": "A row for each query, a column for each token. The stronger the blue, the more attention. The "
-                "frame is the selected token, a dot is a support token, and hatched tokens are masked.",
+                "lead": "Each row is a query, each column a token. The stronger the blue, the more attention. A frame "
+                "marks the selected token, a dot a support token; hatched tokens are masked.",
                 "square": square,
                 "slider": "",
                 "links": file_links(name, square.table()),
@@ -76,17 +76,18 @@ def detail(
         known = "" if view.weights == "acts on tokens" else f" ({view.weights})"
         yield Text(
             f"The singular directions of W{known} with the largest singular values. A query at one end raises the "
-            "logits of keys at the same end and lowers those of keys at the other end. Which end comes first is "
-            "arbitrary. Embeddings of the vocabulary are those of the table, before positions and norms.",
+            "logits of keys at the same end and lowers the logits of keys at the other end. Which end comes first is "
+            "arbitrary. Embeddings of the vocabulary are taken from the embedding table, before positions and norms.",
             "",
         )
         yield from _directions(view, texts, words, asking)
     triples = triple_table(view, texts, asking)
     if view.reasons is not None and triples.rows:
         said = (
-            "W_svm is the smallest matrix with the selection of this head. It is a sum over triples of a query, the "
-            "token it selects and a token it drops, with their positions in parentheses. The share of a triple is "
-            "its part of ‖W_svm‖². These are reasons of the Att-SVM, not of W: the cosine of W and W_svm is "
+            "W_svm is the smallest matrix with the same selection as this attention head. It is a sum over triples: a "
+            "query, the token it selects and a token it drops, with their positions in parentheses. The share of a "
+            "triple is "
+            "its part of ‖W_svm‖². These reasons explain the Att-SVM, not W: the cosine between W and W_svm is "
             f"{view.reasons.cosine:z.2f}."
         )
         parts: list[AnyPart] = [Text(said, ""), triples, Text(change_words(view, texts, asking), "")]
@@ -104,7 +105,7 @@ def terminal_detail(
     asking = asking or texts
     sentence = min(sentence, len(view.selected) - 1)
     if view.explanation is not None and (pairs := _pair_table(view.explanation)).rows:
-        yield "Parts of the decision margin by what varies, and by origin in the residual stream:"
+        yield "Parts of the decision margin, by what varies and by origin in the residual stream:"
         yield _term_table(view.explanation)
         yield pairs
     tests = _test_table(found.tests)
@@ -132,8 +133,8 @@ def _origins(view: "HeadView", tests: "tuple[TestedReason, ...]") -> Iterator[An
     decisions = sum(int(np.count_nonzero(split.selected >= 0)) for split in explanation.splits)
     yield Text(
         "The decision margin of this head (the logit of the selected token minus that of the runner-up, summed over "
-        f"{decisions:,} queries), split by what varies, and by what its queries and its keys are made from. Shares are "
-        "signed and may exceed 1; those of each table add up to 1.",
+        f"{decisions:,} queries), split by what varies, and by the origins of its queries and keys. Shares are signed "
+        "and may exceed 1; the shares in each table add up to 1.",
         "",
     )
     yield _term_table(explanation)
@@ -174,8 +175,8 @@ def _offset_words(explanation: "Explanation") -> str:
     one = explanation.offsets(1)[0]
     side = f"{abs(one.offset)} before" if one.offset < 0 else f"{one.offset} after" if one.offset else "at"
     return (
-        f"{percent(one.decisions)} of the decisions are for the token {side} the query's own place. Of their margin,"
-        f" positions alone have {one.positions:+z.3f} and content has {one.content:+z.3f}."
+        f"{percent(one.decisions)} of the decisions are for the token {side} the query's own place. Positions alone "
+        f"make up {one.positions:+z.3f} of their margin, and content {one.content:+z.3f}."
     )
 
 
@@ -195,8 +196,8 @@ def _pair_table(explanation: "Explanation") -> Table:
 TEST_COLUMNS = ("queries from", "keys from", "result", "attention", "sufficient", "necessary")
 
 TESTED = (
-    "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
-    " with those of the keys. In parentheses: the largest mean of a control."
+    "Attention to the selected tokens: unchanged → with all other origins from random tokens, with the origins of the "
+    "queries random, with the origins of the keys random. In parentheses: the largest mean of a control."
 )
 """The meaning of the columns."""
 
@@ -288,7 +289,8 @@ def change_words(view: "HeadView", tokens: list[list[str]], asking: list[list[st
     chosen = _placed(names, int(view.selected[at]))
     return (
         f"The smallest change of W that alters a selection has Frobenius norm {short(change.norm)},"
-        f" {short(change.relative)} of ‖W‖_F. With it the query {query} of sequence {change.sequence + 1} selects"
+        f" {short(change.relative)} of ‖W‖_F. With this change, the query {query} of sequence {change.sequence + 1} "
+        "selects"
         f" {_placed(names, change.token)} instead of {chosen}."
     )
 

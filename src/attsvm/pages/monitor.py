@@ -28,22 +28,28 @@ class Recorded(NamedTuple):
 
 
 MEASURES = {
-    "largest_logit": Recorded("Largest logit", "logit", "The largest one over the sampled queries and tokens."),
-    "largest_probability": Recorded("Largest probability", "largest p", "Of a query; mean over the sampled queries."),
-    "entropy": Recorded("Entropy", "entropy", "Of the attention of a query, in nats; mean over the sampled queries."),
+    "largest_logit": Recorded("Largest logit", "logit", "The largest logit over the sampled queries and tokens."),
+    "largest_probability": Recorded(
+        "Largest probability", "largest p", "Largest probability of a query; mean over the sampled queries."
+    ),
+    "entropy": Recorded(
+        "Entropy", "entropy", "Entropy of the attention of a query, in nats; mean over the sampled queries."
+    ),
     "first_share": Recorded("Share to the first token", "first", "Mean attention to the first token of the sequence."),
     "spectral_norm": Recorded(
         "Spectral norm of W", "‖W‖_2", "The largest singular value of W = W_K W_Q'/√d_h without biases."
     ),
-    "frobenius_norm": Recorded("Frobenius norm of W", "‖W‖_F", "Root of the sum of squares of W = W_K W_Q'/√d_h."),
+    "frobenius_norm": Recorded(
+        "Frobenius norm of W", "‖W‖_F", "Square root of the sum of squares of W = W_K W_Q'/√d_h."
+    ),
     "effective_rank": Recorded(
-        "Effective rank of W", "rank W", "How many singular values of W count: the exponential of their entropy."
+        "Effective rank of W", "rank W", "How many singular values of W matter: the exponential of their entropy."
     ),
     "margin": Recorded(
         "Margin over the best margin",
         "margin",
-        "On a held batch: the smallest margin of W divided by the best one with the same Frobenius norm and selection."
-        " It is between the two edges of a band, which come from a primal and a dual solution.",
+        "On a fixed batch: the smallest margin of W, divided by the best margin for the same Frobenius norm and "
+        "selection. It lies between the two edges of a band, which come from a primal and a dual solution.",
     ),
 }
 """The measures of a monitor, in the order of the page; ``margin`` is made of ``margin_lower`` and ``margin_upper``."""
@@ -124,7 +130,7 @@ def _body(records: Records, last: Table) -> Iterator[AnyPart]:
         yield Heading("All heads over the steps")
         yield Figures(maps, wide=[one.name for one in maps], listed=True)
     yield Heading("Last values", id="last", entry="Last values")
-    yield Text("The last record of each measure. Click on the title of a column to sort the heads by it.")
+    yield Text("The last record of each measure. Click on the title of a column to sort the attention heads by it.")
     yield last
 
 

@@ -108,6 +108,6 @@ def _map(name: str, records: Records) -> DrawnFigure | None:
     axis.set_yticks(range(count), records.heads, fontsize=4.5)
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
-    what = "the upper end of the interval" if name == "margin" else "a row for each head, a column for each record"
+    what = "the upper end of the interval" if name == "margin" else "each row is a head, each column a record"
     thinned = "" if gaps[0] == np.diff(records.steps).min() else f", every {gaps[0]:,} steps"
     return DrawnFigure(f"{title}, every head", f"{what[0].upper()}{what[1:]}{thinned}.", figure)

@@ -53,9 +53,10 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
     yield Heading("Last words")
     yield Text(
         "If the word y follows a context, attention should prefer y to the other words of the context. These "
-        "preferences form a graph for each last word. Words that contradict each other form one component (framed): "
-        "attention keeps a finite share of each. A higher component gets all the attention in the limit. Lines lead "
-        "to lower components; orders that follow from others are left out. Point at a word for its counts, and at a "
+        "preferences form a graph for each last word. Words that contradict each other form one component (framed), "
+        "and attention keeps a finite share of each of them. In the limit, the highest component gets all the "
+        "attention. Lines lead to lower components; orders that follow from others are left out. Point at a word for "
+        "its counts, and at a "
         "component for what it is compared with."
     )
     words = [
@@ -65,10 +66,11 @@ def _body(done: "NextWords", result: dict[str, Any], together: list[Table]) -> I
     yield SpecialPart("words", {"words": words})
     yield Heading("All last words together")
     yield Text(
-        "One context of each held-out text, so that the contexts are independent. Most recent occurrence: the word "
-        "after the latest earlier occurrence of the last word; if there is none, the word before the last one. Most "
-        "frequent word: that with most copies in the context. Most frequent next word: the word of the context that "
-        "followed the last word most often in the training contexts. Intervals are at 95%."
+        "One context from each held-out text, so that the contexts are independent. Most recent occurrence: the word "
+        "after the latest earlier occurrence of the last word or, if there is none, the word before the last word. "
+        "Most frequent word: the word with the most copies in the context. Most frequent next word: the word of the "
+        "context that followed the last word most often in the training contexts. The intervals have a confidence "
+        "level of 95%."
     )
     yield Tables(together)
 
@@ -118,9 +120,9 @@ def verdict(result: dict[str, Any]) -> str:
     shares = {name: shown_share(found) for name, found in agreement.items()}
     some = "" if agreement["prediction"]["count"] < 20 else " of the"
     return (
-        f"The word that trained attention selects is the predicted one in {shares['prediction']}{some} held-out "
-        f"contexts. It is that of the most recent occurrence in {shares['recent']}, and the most frequent word of the "
-        f"context in {shares['frequent']}."
+        f"Trained attention selects the predicted word in {shares['prediction']}{some} held-out contexts, the word of "
+        f"the most recent occurrence in {shares['recent']}, and the most frequent word of the context in "
+        f"{shares['frequent']}."
     )
 
 
@@ -130,21 +132,21 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
     absent, contexts = (sum(word[name] for word in words) for name in ("label_absent", "contexts"))
     yield (
         f"{absent:,} of the {contexts:,} training contexts ({percent(absent / contexts)}) do not contain their next "
-        "word. They say nothing about what to copy and are left out."
+        "word. They say nothing about what to copy, so they are left out."
     )
     infeasible = [f"“{word['word']}”" for word in words if word["status"] == Status.INFEASIBLE]
     if infeasible:
         yield (
-            f"No weights keep the order of the graph for the last words {listed(infeasible)}: the graph-SVM is "
-            f"infeasible with these vectors. Their {found['without_prediction']:,} held-out contexts have no "
+            f"No weights keep the order of the graph for the last words {listed(infeasible)}: with these vectors, the "
+            f"graph-SVM is infeasible. Their {found['without_prediction']:,} held-out contexts have no "
             "prediction."
         )
     unordered = found["contexts"] - found["ordered"]
     if unordered:
         yield (
             f"In {unordered:,} of the {found['contexts']:,} held-out contexts with a prediction the graph does not "
-            "order the words, because the training contexts never compared them; there the prediction depends on the "
-            "vectors of the words."
+            "order the words, because the training contexts never compared them; for these, the prediction depends on "
+            "the word vectors."
         )
 
 
@@ -158,7 +160,7 @@ def tables(done: "NextWords", result: dict[str, Any]) -> Iterator[tuple[str, Row
         yield name, [(what, shown_share(found[key][rule])) for rule, what in RULES.items()]
     labels = {"attention": "trained attention", **RULES}
     yield (
-        "Next word is the selected one, if the context contains it",
+        "Next word is the selected word, if the context contains it",
         [(what, shown_share(found["next_word"][rule])) for rule, what in labels.items()],
     )
     yield (
@@ -209,7 +211,7 @@ def _example(one: "LastWord", names: tuple[str, ...], place: int) -> dict[str, A
     follows = names[selected.next_word[place]]
     return {
         "heading": f"Next word “{follows}”",
-        "small": "in the context" if selected.contains[place] else "not in the context: cannot be copied",
+        "small": "in the context" if selected.contains[place] else "not in the context, so it cannot be copied",
         "readings": [(name, _shaded(context, shares, names)) for name, shares in rows],
     }
 

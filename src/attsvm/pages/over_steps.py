@@ -51,7 +51,7 @@ def slider(steps: Sequence[int]) -> Markup:
 
 def slider_words(steps: Sequence[int]) -> str:
     """Explain the slider of attention, after another sentence; empty without a slider."""
-    return " The slider shows the attention at earlier steps of the training." if len(steps) > 1 else ""
+    return " The slider shows the attention at earlier training steps." if len(steps) > 1 else ""
 
 
 def at_step(step: int, name: str) -> str:

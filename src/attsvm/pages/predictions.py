@@ -163,13 +163,13 @@ def _notes(numbers: dict[str, Any], bag: str) -> Iterable[str]:
     elif others:
         yield (
             f"N-grams decide {'alone' if others == ['n-grams alone'] else 'together with attention'}. The selected "
-            "word is the one with the largest attention; contributions(X) of the classifier has the parts of words and "
-            "of n-grams."
+            "word is the word with the largest attention; the classifier's contributions(X) gives the contributions "
+            "of words and n-grams."
         )
     if detects and len(model["classes"]) == 2:
         yield (
-            "The selected token is the one with the largest contribution to the positive class. Where the other class "
-            "is predicted, its contribution to the decision is the smallest one."
+            "The selected token is the one with the largest contribution to the positive class. If the other class is "
+            "predicted, this token contributes least to the decision."
         )
     alone = [*numbers["counts"]]
     if len(alone) == 1 and len(numbers["predictions"]) > 1:
@@ -180,5 +180,5 @@ def ensemble_note(network: str, members: Sequence[str]) -> str:
     """What decides in an ensemble, and what is said of its tokens."""
     return (
         f"The classifier is an ensemble of {network} and of ridge regressions on pooled features "
-        f"({listed([*members])}). Tokens are selected by their contribution to the decision of all parts together."
+        f"({listed([*members])}). Tokens are selected by their contribution to the joint decision of all parts."
     )

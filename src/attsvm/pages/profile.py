@@ -70,7 +70,7 @@ def _cards(profile: MarginProfile) -> list[Card]:
         Card(
             "Change of a logit",
             number(float(np.median(profile.logit_change[place]))),
-            "in a late step, median problem; long steps change the limit",
+            "in a late step of the median problem; long steps change the limit",
         ),
     ]
 
@@ -82,8 +82,8 @@ def _ratios(profile: MarginProfile) -> DrawnFigure:
     claimed = [name == profile.chosen and profile.norm is not None for name in names]
     return DrawnFigure(
         "Margin ratios",
-        "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
-        "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "
-        "divided by its norm.",
+        "The margin divided by the best margin of any weights with the same norm, as a mean over the problems. The "
+        "largest ratio of each row is framed, with a solid line in the row that gives the verdict. raw: the gradient "
+        "is not divided by its norm.",
         drawn_matrix(short, [*map(as_label, profile.norms)], np.array(mean), own, claimed),
     )

@@ -45,7 +45,7 @@ def read_records(path: str | Path) -> Records:
     Raises ProblemError if there is none, it has another form, or it holds no records.
     """
     place = Path(path)
-    with reading(path, "not what an AttentionMonitor writes"):
+    with reading(path, "not written by an AttentionMonitor"):
         if place.match(EVENTS) or (place.is_dir() and any(place.glob(EVENTS))):
             found = _tabulated(_events(path))
         else:

@@ -82,8 +82,9 @@ def _note(numbers: dict[str, Any], quantity: str) -> str:
     """What is predicted, and what contributions add up to."""
     if numbers["quantity"] == "log hazard ratio":
         return (
-            "Values are logarithms of hazard ratios, relative to a bag whose tokens are all the mean training token: "
-            "of two bags the one with the larger value is expected to have its event first. The contributions of the "
+            "Values are logarithms of hazard ratios, relative to a bag in which every token is the mean training "
+            "token. Of two bags, the one with the larger value is expected to have its event first. The contributions "
+            "of the "
             "tokens of a bag add up to its value."
         )
     return (

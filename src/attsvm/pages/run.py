@@ -60,7 +60,7 @@ def _rows(result: dict[str, Any]) -> Rows:
     if result["selected"] is not None and len(result["selected"]) <= LONGEST_SELECTION:
         rows.append(("selected", " ".join(str(entry) for entry in result["selected"])))
     if result["precise_until"] is not None:
-        step = f"{result['precise_until']:,}: rounding affects the run from there on"
+        step = f"{result['precise_until']:,}; from then on, rounding affects the run"
         rows.append(("logits passed 1e8 at step", step))
     kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
     kept += "" if result["map"] == "softmax" else f", {result['map']}"

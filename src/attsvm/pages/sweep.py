@@ -79,8 +79,8 @@ def _body(summary: Summary, table: Table) -> Iterator[AnyPart]:
     if drawn:
         yield Heading("Measures")
         yield Text(
-            f"Point at a cell or at a point to see its estimate with the {summary.level:.0%} interval and its number "
-            "of trials."
+            f"Point at a cell or a point to see its estimate, with the {summary.level:.0%} interval and the number of "
+            "trials."
         )
         yield Figures(drawn, wide=sweep_figures.wide(summary, groups))
     yield Heading("Sweep")

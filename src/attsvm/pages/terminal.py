@@ -53,7 +53,7 @@ def show(page: "model.Page") -> None:
             terminal.print(columns_table(one))
             if len(one.rows) > MOST_ROWS:
                 more = f"{len(one.rows) - MOST_ROWS:,} more {one.more}"
-                terminal.print(plain(f"{more}: --out writes all of them."))
+                terminal.print(plain(f"{more}; --out writes all of them."))
     if page.verdict:
         terminal.print(plain(page.verdict))
     for note in page.notes:

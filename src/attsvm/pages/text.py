@@ -72,7 +72,7 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
         [
             Card.share("Test accuracy", accuracy_of(result), f"largest class: {majority(result['report'])}"),
             Card.share("Attention alone", accuracy_of(result, "attention"), f"over {result['data']['tokens']}"),
-            Card.share("N-grams alone", accuracy_of(result, "ngrams"), "TF-IDF of words and pairs of whole texts"),
+            Card.share("N-grams alone", accuracy_of(result, "ngrams"), "TF-IDF of words and word pairs of whole texts"),
             Card(
                 "Effective words",
                 number_of_words(effective["median"]),
@@ -94,9 +94,9 @@ def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Itera
     steps, attention = recorded_attention(fit, shown)
     yield Heading("Examples")
     yield Text(
-        "Test texts drawn at random: for each label, two that are classified correctly and one that is not. The "
-        "stronger the shade of a word, the more attention it receives; grey words are not read. Point at a word to see "
-        "its share." + slider_words(steps)
+        "Random test texts: for each label, two that are classified correctly and one that is not. The stronger the "
+        "shade of a word, the more attention it receives; grey words are not read. Point at a word to see its share."
+        + slider_words(steps)
     )
     texts = [_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)]
     yield SpecialPart("examples", {"slider": slider(steps), "texts": texts, "beside": False})
@@ -131,16 +131,17 @@ def _about_parts(choice: dict[str, Any]) -> str:
     }
     return (
         f"{chosen[choice['parts']]}; {choice['reason']}. N-grams are words and pairs of neighbouring words of "
-        "the whole text, with logistic regression on TF-IDF weights. The words and examples below are about attention."
+        "the whole text, with logistic regression on TF-IDF weights. The words and examples below show attention alone."
     )
 
 
 def _about_words(result: dict[str, Any]) -> str:
     return (
-        "Attention over frequency: the attention that a word receives in a test text divided by its share of the words "
-        "of the text, both as means over the test texts. Equal attention to all words gives 1. Class share: how the "
-        "attention of a word divides among the labels, with equal weight for each label. The lists are over the "
-        f"{result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} test texts. A "
+        "Attention over frequency: the attention that a word receives in a test text, divided by its share of the "
+        "words of the text, both as means over the test texts. Equal attention to all words gives 1. Class share: "
+        "how the attention of a word is divided among the labels, with equal weight for each label. The lists "
+        f"contain the {result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} "
+        "test texts. A "
         "word is among the most attended only if the whole 95% interval of its ratio is above 1, and among the least "
         "attended only if it is below 1. The interval is from the differences between the texts that it occurs in."
     )
@@ -271,7 +272,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         [
             ("effective words, median", number_of_words(words["median"])),
             ("… 10 and 90% of the texts", f"{number_of_words(words['low'])} and {number_of_words(words['high'])}"),
-            ("words of the median text", number(words["median_length"])),
+            ("number of words in the median text", number(words["median_length"])),
             ("median largest probability", number(result["saturation"]["median_largest_probability"])),
             ("attention", saturation_word(result["saturation"]["soft"])),
         ],

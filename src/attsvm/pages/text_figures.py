@@ -65,7 +65,7 @@ def _words(fit: "TextFit") -> DrawnFigure | None:
             handle.set_alpha(0.9)
     caption = (
         f"{len(listed):,} words that occur in at least {fit.listed_from} of the {len(fit.test.texts):,} test texts. "
-        "Above the dotted line a word receives more attention than its share of the text, below the line less."
+        "Words above the dotted line receive more attention than their share of the text, words below it less."
     )
     if ratio.min() <= LOWEST:
         caption += f" Words below {LOWEST:g} are drawn there."
@@ -111,8 +111,8 @@ def _effective(fit: "TextFit") -> DrawnFigure:
     axis.set_xlim(0, longest * 1.03)
     axis.set_ylim(0, longest * 1.03)
     caption = (
-        f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
-        f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
+        f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to all "
+        f"words. Dashed: the median, {number_of_words(float(np.median(effective)))}."
     )
     return DrawnFigure("Effective number of words", caption, figure)
 
@@ -125,7 +125,7 @@ def _concentration(fit: "TextFit") -> DrawnFigure:
     axis.axvline(fit.classifier.attention_.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 3)
-    caption = "Effective number of words of a sample of the training texts during training."
+    caption = "Effective number of words in a sample of the training texts, during training."
     return DrawnFigure("Concentration of attention", caption, figure)
 
 
@@ -141,5 +141,5 @@ def _learning(fit: "TextFit") -> DrawnFigure:
     for label, accuracy, colour, dashes in lines:
         axis.axhline(accuracy, color=colour, linestyle=dashes, linewidth=1, label=label)
     style.legend_above(axis, 2)
-    caption = "Accuracy of attention alone on the validation texts, which are held out from the training texts."
+    caption = "Accuracy of attention alone on validation texts, which are held out from the training texts."
     return DrawnFigure("Learning", caption, figure)

@@ -51,7 +51,7 @@ def compare(
     band: str = "range",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one quantity of several runs against the steps. A note names runs without this quantity, and says why.
+    """Draw one quantity of several runs against the steps. A note lists runs without this quantity, and says why.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _history(run: Run, name: str, target: Any) -> np.ndarray:
     if name == "margin ratio":
         if not isinstance(target, Problem):
             raise ProblemError(
-                f"target: expected the Problem of the run for the margin ratio, got {type(target).__name__}"
+                f"target: expected the Problem of the run, for the margin ratio, got {type(target).__name__}"
             )
         solution = predict_direction(target, run).solution
         margins = [margin(target, weights, run.selected, solution.norm) for weights in run.history["weights"]]

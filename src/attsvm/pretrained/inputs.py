@@ -112,7 +112,7 @@ def tokenized(
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token is None and len(texts) > 1:
-            raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
+            raise ProblemError(f"{name}: expected a single text, because the tokenizer has no padding token")
         encoded = tokenizer(
             *_parts(name, tokenizer, texts, chat, pairs),
             add_special_tokens=special_tokens and not chat,  # a template has its own
@@ -180,7 +180,7 @@ def _shifted(model: Any, labels: "torch.Tensor") -> "torch.Tensor":
     shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
     if shift is None:
         raise ProblemError(
-            f"--target: expected a model that says how its decoder reads a text, got {type(model).__name__}"
+            f"--target: expected a model that defines how its decoder reads a text, got {type(model).__name__}"
         )
     given = (labels, model.config.pad_token_id, model.config.decoder_start_token_id)
     moved: torch.Tensor = shift(*given[: len(inspect.signature(shift).parameters)])
@@ -247,7 +247,7 @@ def _parts(name: str, tokenizer: Any, texts: list[str], chat: bool, pairs: bool)
     """Texts as the tokenizer takes them: in its chat template, or the first and the second ones of pairs."""
     if chat:
         if tokenizer.chat_template is None:
-            raise ProblemError(f"--chat: expected a tokenizer with a chat template, got that of {name} without one")
+            raise ProblemError(f"--chat: the tokenizer of {name} has no chat template")
         said = [[{"role": "user", "content": text}] for text in texts]
         return [[tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in said]]
     if not pairs:
@@ -255,7 +255,7 @@ def _parts(name: str, tokenizer: Any, texts: list[str], chat: bool, pairs: bool)
     for number, text in enumerate(texts, 1):
         if text.count("\t") != 1:
             raise ProblemError(
-                f"--pairs: expected one tab between two sentences, got {text.count(chr(9))} in text {number}"
+                f"--pairs: expected two sentences with one tab between them, got {text.count(chr(9))} in text {number}"
             )
     first, second = zip(*(text.split("\t") for text in texts), strict=True)
     return [list(first), list(second)]

@@ -26,8 +26,8 @@ SECONDS_FOR_HUB = 2.0
 """How long the hub may take to answer."""
 
 INSTEAD = {
-    "trust_remote_code": "needs code of its own (auto_map), which attsvm does not run",
-    "UnpicklingError": "cannot be loaded (its weights are no plain tensors; pickled objects are never loaded)",
+    "trust_remote_code": "needs its own code (auto_map), which attsvm does not run",
+    "UnpicklingError": "cannot be loaded (its weights are not plain tensors; pickled objects are never loaded)",
     "ignore_mismatched_sizes": "cannot be loaded (its weights do not have the sizes of its configuration)",
 }
 """What to say in place of messages whose advice is unsafe or does not apply."""
@@ -46,9 +46,7 @@ def check_models(names: Iterable[str], *, pictures: bool) -> None:
     for name in names:
         folder = Path(name)
         if pictures and (folder / "config.json").is_file() and not any(folder.glob("*processor_config.json")):
-            raise ProblemError(
-                f"{name}: expected a model of pictures, got one without an image processor; use --text FILE"
-            )
+            raise ProblemError(f"{name}: expected a model for pictures, but it has no image processor; use --text FILE")
         if not folder.exists() and not name.startswith((".", "/", "~")) and name.count("/") <= 1:
             _check_hub(name)
 

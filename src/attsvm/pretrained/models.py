@@ -71,7 +71,7 @@ def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
         if match and (path / "config.json").is_file():
             found.append((int(match[1]), path))
     if not found:
-        raise ProblemError(f"{folder}: expected folders with models whose names end with a training step, got none")
+        raise ProblemError(f"{folder}: expected folders of models whose names end with a training step")
     return sorted(found)
 
 

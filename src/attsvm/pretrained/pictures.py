@@ -73,7 +73,7 @@ def patch_names(name: str, model: Any, values: "Tensor") -> list[str]:
     tokens = _embedded(name, model, first)
     if not (tokens == _embedded(name, model, first)).all():
         raise ProblemError(
-            f"{name}: expected the same tokens in every pass, got {type(model).__name__}, which draws them"
+            f"{name}: expected a model with the same tokens in every pass, but {type(model).__name__} draws them"
         )
     sequences = len(_embedded(name, model, values[:2]))
     if sequences != len(values[:2]):

@@ -66,7 +66,7 @@ def fit_head(
         return fit("head", head, batch, [single, classes], of)
     if not binary and head.shape[0] == batch[0] and np.isin(known, (0, 1)).all():
         raise ProblemError(
-            f"head: expected labels -1 and 1 for a head of each problem, or shape {(*batch, *head.shape)} for classes, "
+            f"head: expected labels -1 and 1 for one head per problem, or shape {(*batch, *head.shape)} for classes, "
             f"got labels 0 and 1 with shape {head.shape}, which can be both"
         )
     return fit("head", head, batch, [single] if binary and head.shape[0] == batch[0] else [classes], of)
@@ -89,7 +89,7 @@ def check_key_groups(key_groups: Any, heads: tuple[int, ...], *, has_queries: bo
     """Check that keys can be shared by groups of heads."""
     number = check_groups("key_groups", key_groups, *heads)
     if not heads:
-        raise ProblemError(f"num_heads: expected a number of attention heads with key_groups={number}, got None")
+        raise ProblemError(f"num_heads: expected the number of attention heads, because key_groups={number} is given")
     if not has_queries:
         raise ProblemError(f"key_groups: expected None for a problem without queries, got {number}")
     return number

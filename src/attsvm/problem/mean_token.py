@@ -19,7 +19,7 @@ def mean_tokens(problem: Problem) -> Float[np.ndarray, "N d"]:
 def counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
     """The labels of the unmasked queries."""
     if problem.labels is None:
-        raise ProblemError("problem: expected labels, got none")
+        raise ProblemError("problem: expected labels, but it has none")
     active = problem.canonical.active
     labels: np.ndarray = problem.labels.reshape(active.shape)[active]
     return labels

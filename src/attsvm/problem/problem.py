@@ -58,7 +58,7 @@ def check_labelled(problem: "Problem", name: str = "problem") -> None:
     classes.
     """
     if problem.labels is None:
-        raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
+        raise ProblemError(f"{name}: expected labels to train with; `attsvm solve` needs none")
     problem.check_one_head()
     if problem.batch_shape:
         raise ProblemError(
@@ -70,43 +70,44 @@ def check_labelled(problem: "Problem", name: str = "problem") -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Problem(Displayed):
-    """n sequences of T tokens, and the arrays that attention over them needs.
+    """n sequences of T tokens, and the other arrays that attention over them needs.
 
-    Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The batch axes are the
-    first ``tokens.ndim - 3``. Every other array has exactly these axes, or none of them; then all problems share it. If
-    a shape allows both, the array is taken to have the batch axes.
+    Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The first ``tokens.ndim
+    - 3`` axes are batch axes. Every other array has exactly these axes, or none of them, and is then shared by all
+    problems. If a shape allows both readings, the array is taken to have the batch axes.
 
     Parameters
     ----------
     tokens : array, shape (*batch, n, T, d)
-        Pad ragged sequences and set ``mask``, or use :meth:`from_sequences`.
+        If lengths differ, pad the sequences and set ``mask``, or use :meth:`from_sequences`.
     labels : array, shape (*batch, n) or (*batch, n, Q), optional
         ±1, or 0 and 1, where 0 counts as -1; with a ``head`` of shape (C, d), class numbers 0..C-1.
     queries : array, shape (*batch, n, d_q) or (*batch, n, Q, d_q), optional
-        One query per sequence, or Q queries that share its tokens. None is a problem for prompt attention.
+        One query per sequence, or Q queries that share its tokens. None means prompt attention.
     head : array, shape (*batch, d) or (*batch, C, d), optional
-        The linear head v. With ``num_heads``, one for each attention head: shape (*batch, H, d) or (*batch, H, C, d).
+        The linear prediction head v. With ``num_heads``, one for each attention head: shape (*batch, H, d) or (*batch,
+        H, C, d).
     keys : array, shape (*batch, n, T, d_k), optional
-        Replace the tokens in the logits and constraints, but not in the pooled output and the scores.
+        Keys replace the tokens in the logits and constraints, but not in the pooled output and the scores.
     mask : bool array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        True for tokens that may be attended to. Other tokens are never selected and give no constraint and no score.
+        True for tokens that may be attended to. All others are never selected, and have no constraint and no score.
     query_mask : bool array, shape (*batch, n, Q), optional
         False for padded queries, which have no constraint, loss, score or selection.
     num_heads : int, optional
-        H, for a model with H attention heads that read the same tokens, f = Σ_h v_h' X' softmax(X W_h z). It adds an
-        axis of heads behind the batch axes. A ``head`` without it is refused, because heads with the same v do not
-        learn to differ. None is a single head, without such an axis.
+        The number H of attention heads in a model f = Σ_h v_h' X' softmax(X W_h z), all with the same tokens. An axis
+        of attention heads is added after the batch axes. A prediction ``head`` without this axis is refused, because
+        attention heads with the same v would stay equal. None means a single attention head, without such an axis.
     key_groups : int, optional
-        g, a divisor of H: the keys K of W_h = K Q_h' are shared by the H/g consecutive heads of a group, as in grouped
-        and, for g = 1, in multi-query attention. Training then has parameters K (*batch, g, d_k, m) and Q (*batch, H,
-        d_q, m). None is one K for each head, and so is g = H.
+        The number g of groups, a divisor of H. The H/g consecutive attention heads of a group share the keys K of W_h =
+        K Q_h', as in grouped-query and, for g = 1, multi-query attention. Training then has parameters K (*batch, g,
+        d_k, m) and Q (*batch, H, d_q, m). With None, as with g = H, each attention head has its own K.
     bias_index : int array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        For logits k'Wz + b_j, the number j of the trained bias of each token, from 0; -1 for none. Weights are then
-        block diagonal, of shape (d_k + m, d_q + 1), with W above on the left and b (m,) below in the last column, so
-        that W and b have one norm. :meth:`with_position_bias` and :meth:`with_sink` make it.
+        For logits k'Wz + b_j: the number j ≥ 0 of the trained bias of each token, or -1 for none. The weights are then
+        block diagonal, of shape (d_k + m, d_q + 1), with W at the top left and b (m,) at the bottom of the last column,
+        so that W and b have one norm. :meth:`with_position_bias` and :meth:`with_sink` make this array.
     offsets : array, shape (*batch, n, T) or (*batch, n, Q, T), optional
-        Fixed numbers that are added to the logits, as those of ALiBi. They move no direction, so that constraints and
-        margins are without them.
+        Fixed numbers that are added to the logits, as in ALiBi. They do not change the direction, so constraints and
+        margins ignore them.
 
     Raises
     ------
@@ -242,7 +243,7 @@ class Problem(Displayed):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: one entry for each problem, the last one for each attention head if there are several."""
+        """The leading axes: one entry for each problem; with several attention heads, the last axis counts them."""
         return self.tokens.shape[:-3]
 
     @property
@@ -252,7 +253,7 @@ class Problem(Displayed):
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """The batch axes without that of the heads: one entry for each model that is trained."""
+        """The batch axes without the axis of the attention heads: one entry for each model that is trained."""
         return self.batch_shape[: len(self.batch_shape) - len(self.heads_shape)]
 
     @property
@@ -287,7 +288,7 @@ class Problem(Displayed):
 
     @property
     def other_terms(self) -> str:
-        """The names of what the logits are made of besides k'Wz, in words; empty if there is nothing else."""
+        """The terms of the logits besides k'Wz, in words; empty if there are none."""
         found = {"biases": self.bias_index, "offsets": self.offsets}
         return " and ".join(name for name, array in found.items() if array is not None)
 
@@ -330,7 +331,8 @@ class Problem(Displayed):
         if self.num_classes != 2:
             raise ProblemError(
                 f"problem: expected labels -1 and 1, or two classes, got {self.num_classes} classes, under which "
-                "attention may keep several tokens; attsvm.predict_direction(problem, run) finds them and their Att-SVM"
+                "attention may keep several tokens; attsvm.predict_direction(problem, run) finds these tokens and "
+                "their Att-SVM"
             )
         arrays = self.arrays()
         two = {"head": arrays["head"][..., 1, :] - arrays["head"][..., 0, :]}
@@ -342,8 +344,8 @@ class Problem(Displayed):
         """Raise ProblemError if there are several attention heads, whose outputs are added up."""
         if self.num_heads is not None:
             raise ProblemError(
-                f"num_heads: expected None, because the loss is that of the sum over all heads, got {self.num_heads}; "
-                f"problem[{':, ' * len(self.model_shape)}h] is the problem of head h alone"
+                "num_heads: expected None, because the loss is for the sum over all attention heads, got "
+                f"{self.num_heads}; problem[{':, ' * len(self.model_shape)}h] is the problem of head h alone"
             )
 
     @cached_property
@@ -495,11 +497,11 @@ class Problem(Displayed):
         """
         k, q = real("k", k), real("q", q)
         if q.ndim and k.ndim and q.shape[-1] != k.shape[-1]:
-            raise ProblemError(f"q: expected a last axis as that of k of shape {k.shape}, got shape {q.shape}")
+            raise ProblemError(f"q: expected the same last axis as k of shape {k.shape}, got shape {q.shape}")
         return cls(k, queries=q, mask=mask)
 
     def with_head(self, head: Any) -> "Problem":
-        """The problem with another linear head, for example one that is fitted to the labels.
+        """The problem with another linear prediction head, for example one fitted to the labels.
 
         Parameters
         ----------
@@ -537,7 +539,7 @@ class Problem(Displayed):
         return Problem(**{**self.arrays(), "head": head})
 
     def with_rotations(self, frequencies: Any, positions: Any = None, query_positions: Any = None) -> "Problem":
-        """The problem of attention with rotary position embeddings (RoPE), whose weights are those of all frequencies.
+        """The problem of attention with rotary position embeddings (RoPE), with the weights of all frequencies.
 
         RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits
         are Σ_j Re(e^{iθ_jΔ} x' M_j z), where Δ is the position of the query less that of the token, and M_j = A_j +
@@ -679,11 +681,11 @@ class Problem(Displayed):
         """
         check_choice("kind", kind, "absolute", "relative")
         if self.bias_index is not None:
-            raise ProblemError("bias_index: expected None before with_position_bias, got one; a token has one bias")
+            raise ProblemError("bias_index: expected None before with_position_bias, because a token has only one bias")
         if not self.tokens[..., -1, :].any() and self.canonical.allowed[self.canonical.active][:, -1].all():
             raise ProblemError(
-                "tokens: expected no sink (value 0) in the last place, got one; call with_position_bias first, so that "
-                "the sink has no position, or give bias_index"
+                "tokens: expected no sink (value 0) in the last place; call with_position_bias first, so that the "
+                "sink has no position, or give bias_index"
             )
         arrays, n, T = self.arrays(), self.num_sequences, self.num_tokens
         if kind == "absolute":
@@ -744,7 +746,7 @@ class Problem(Displayed):
         ((5, 5), (1,))
         """
         if not self.has_queries:
-            raise ProblemError("problem: expected one with queries, whose weights are a matrix, got one of a prompt")
+            raise ProblemError("problem: expected queries, so that the weights are a matrix, got a prompt problem")
         array = weights_of(weights, "weights")
         if array.shape[-2:] != self.weights_shape:
             raise ProblemError(f"weights: expected shape (..., {str(self.weights_shape)[1:-1]}), got {array.shape}")

@@ -16,7 +16,7 @@ def rotated_arrays(
     ``batch``: the batch axes that the arrays have.
     """
     if "queries" not in arrays:
-        raise ProblemError("problem: expected queries, whose positions rotations need, got none")
+        raise ProblemError("problem: expected queries, because rotations need their positions")
     keys = arrays.get("keys", arrays["tokens"])
     *_, n, T, d = arrays["tokens"].shape
     if keys.shape[-1] != d:

@@ -1,7 +1,7 @@
 """What the logits of a problem are made of: products of keys and queries, trained biases, and fixed offsets.
 
 The biases b (m,) are a second block of the weights. These have the shape (d_k + m, d_q + 1), with W above on the left,
-b below in the last column, and zeros elsewhere. So every norm and every optimizer sees both blocks as one matrix. The
+b below in the last column, and zeros elsewhere. So every norm and every optimiser sees both blocks as one matrix. The
 keys of the second block, one-hot vectors, are never stored: an index says which bias each token has.
 """
 

@@ -1,8 +1,8 @@
-"""Which norm's margin does an optimizer maximise? :func:`attsvm.margin_profile` trains with it and compares. And which
+"""Which norm's margin does an optimiser maximise? :func:`attsvm.margin_profile` trains with it and compares. And which
 norm suits a data set? :func:`attsvm.recommend` cross-validates Att-SVMs. :func:`attsvm.profiles.catalogue` has the
-profiles of the optimizers of PyTorch, optax and pytorch-optimizer.
+profiles of the optimisers of PyTorch, optax and pytorch-optimizer.
 
-``stepped`` says what a profile needs of an optimizer, ``of_optax`` and ``of_torch`` provide it, ``named`` finds the one
+``stepped`` says what a profile needs of an optimiser, ``of_optax`` and ``of_torch`` provide it, ``named`` finds the one
 that fits an object or a name; ``readings`` measures the trained weights, and ``verdict`` reads the answer from the
 ratios.
 """

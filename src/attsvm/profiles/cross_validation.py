@@ -61,15 +61,17 @@ def accuracies(
     one_array = not problem.has_queries and problem.keys is None
     if not one_array or problem.labels is None:
         raise ProblemError(
-            "selected: expected the tokens to select, got None; without them the problem needs labels, and neither "
-            "queries nor keys"
+            "selected: expected the tokens to select, because they are known only for problems with labels and "
+            "without queries and keys"
         )
     labels, right = problem.labels, np.zeros((len(norms), len(problem.labels), 1))
     for i, norm in enumerate(norms):
         for fold in folds:
             rest = np.setdiff1d(np.arange(len(labels)), fold)
             if len(np.unique(labels[rest])) < 2:
-                raise ProblemError("labels: expected several labels outside of each fold, got one; use more sequences")
+                raise ProblemError(
+                    "labels: expected several labels outside of each fold, got only one; use more sequences"
+                )
             classifier = AttentionClassifier(norm=norm.name, scale="common", random_state=seed, ensemble=False)
             classifier.fit(_rows(problem, rest), labels[rest])
             said = classifier.predict(_rows(problem, fold))
@@ -92,7 +94,8 @@ def _of_equal_size(folds: Sequence[np.ndarray], numbers: int) -> Iterator[list[n
 def _soft_margin(training: Problem, kept: np.ndarray, without: Bool[np.ndarray, " folds"]) -> np.ndarray:
     if ((kept & training.copies.distinct.reshape(kept.shape))[without].sum(axis=-1) > 1).any():
         raise ProblemError(
-            "selected: no weights keep these sets of tokens in all but one fold, and soft margins need single tokens"
+            "selected: no weights keep these sets of tokens outside of some fold, and soft margins work only for "
+            "single tokens"
         )
     return np.asarray(solve_svm(training[without], kept[without], slack=1.0, tol=TOLERANCE).direction)
 

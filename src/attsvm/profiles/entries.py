@@ -1,4 +1,4 @@
-"""The catalogue: which norms' margins optimizers of PyTorch, optax and pytorch-optimizer maximise, measured."""
+"""The catalogue: which norms' margins optimisers of PyTorch, optax and pytorch-optimizer maximise, measured."""
 
 import json
 from collections import Counter
@@ -27,18 +27,18 @@ BEST_KNOWN = (
     .upper()
     .split()
 )
-"""Names of classes and functions, in upper case: the best known optimizers, which a catalogue measures first."""
+"""Names of classes and functions, in upper case: the best known optimisers, which a catalogue measures first."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Measurement of one optimizer in one setting.
+    """The measurement of one optimiser in one setting.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
     Attributes
     ----------
-    optimizer, setting : str
+    optimiser, setting : str
         The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
         of 2" or "W, as shipped".
     verdict : str
@@ -51,7 +51,7 @@ class Entry:
         The largest mean ratio and its interval (Student's, 95 % over the problems); the second largest mean ratio.
     schedule : str
     learning_rate : float or None
-        Of the first steps; it was found, and None if the optimizer has none.
+        Of the first steps; it was found, and None if the optimiser has none.
     steps : int
         With this schedule.
     decay : float
@@ -100,7 +100,7 @@ class Entry:
 
     @property
     def interval(self) -> str:
-        """The largest ratio, its interval and its norm in words; empty if it was not run."""
+        """The largest ratio, with its interval and norm, in words; empty if it was not run."""
         if self.ratio is None or self.low is None or self.high is None:
             return ""
         return f"{written(self.ratio)} ({written(self.low)} to {written(self.high)}) {self.norm}"
@@ -116,7 +116,7 @@ class Entry:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it was run and names no norm, and it is not known either that there is none."""
+        """Whether it was run and neither names a norm nor shows that there is none."""
         return self.ratio is not None and not self.is_named and self.cause not in (NONE_OF_THESE, *NO_LIMIT)
 
 
@@ -126,15 +126,15 @@ class Catalogue:
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
-    It may lack optimizers and settings: what has no entry has not been measured.
+    It may lack optimisers and settings: what has no entry has not been measured.
 
     Attributes
     ----------
     command : str
     versions : dict of str to str
-        Of attsvm and of the packages of the optimizers.
+        Of attsvm and of the packages of the optimisers.
     entries : tuple of Entry
-        The best known optimizers first.
+        The best known optimisers first.
 
     See Also
     --------
@@ -153,7 +153,7 @@ class Catalogue:
     entries: tuple[Entry, ...]
 
     def of(self, optimizer: str) -> list[Entry]:
-        """The entries of an optimizer, by its import path or the end of it, in upper or lower case.
+        """The entries for an optimiser, given by its import path or the end of it, in upper or lower case.
 
         Raises ProblemError if it is no text.
         """
@@ -165,7 +165,7 @@ class Catalogue:
         return [one for one in self.entries if f".{one.optimizer.split('(')[0].lower()}".endswith(end)]
 
     def only(self, optimizer: str) -> "Catalogue":
-        """The catalogue of one optimizer.
+        """The catalogue of one optimiser.
 
         Raises ProblemError if it has no entry.
         """
@@ -174,7 +174,7 @@ class Catalogue:
             paths = {one.optimizer.split("(")[0] for one in self.entries}
             hint = did_you_mean(optimizer, [*paths, *(path.rsplit(".", 1)[-1] for path in paths)])
             raise ProblemError(
-                f"optimizer: expected one of the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
+                f"optimizer: expected a name in the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
             )
         return replace(self, entries=tuple(found))
 
@@ -194,10 +194,10 @@ class Catalogue:
 
     @property
     def extent(self) -> str:
-        """How many optimizers have an entry in each setting, in words."""
+        """How many optimisers have an entry in each setting, in words."""
         counts = Counter(entry.setting for entry in self.entries)
         listed = "; ".join(f"{number} on {setting}" for setting, number in counts.items())
-        return f"Measured so far: {listed}. Optimizers without an entry have not been measured."
+        return f"Measured so far: {listed}. Optimisers without an entry have not been measured."
 
     def text(self) -> str:
         """The content of its file."""
@@ -221,7 +221,7 @@ class Catalogue:
 
 
 def without_decay(optimizer: Any, setting: str, steps: int) -> str:
-    """Say what the catalogue has of an optimizer without its weight decay; empty if it names no norm.
+    """Say what the catalogue has of an optimiser without its weight decay; empty if it names no norm.
 
     ``steps``: those of a profile with the decay; the catalogue's are not compared with fewer.
     """
@@ -233,7 +233,7 @@ def without_decay(optimizer: Any, setting: str, steps: int) -> str:
         same = name == entry.optimizer or (name != given and import_optimizer(entry.optimizer) is given)
         if same and entry.setting == setting and entry.decay and entry.is_named and entry.steps <= steps:
             return (
-                f" Its weight decay is why not: without it no more steps give the {entry.verdict} norm "
+                f" The cause is its weight decay: without it, as many steps give the {entry.verdict} norm "
                 f"({written(entry.ratio or 0.0)}), in the row {entry.optimizer} on {entry.trained} of the catalogue."
             )
     return ""
@@ -244,7 +244,7 @@ def catalogue() -> Catalogue:
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
-    It has the optimizers and settings that were measured so far. ``benchmarks/measure_catalogue.py`` measures
+    It has the optimisers and settings that were measured so far. ``benchmarks/measure_catalogue.py`` measures
     it anew.
 
     Returns
@@ -253,7 +253,7 @@ def catalogue() -> Catalogue:
 
     See Also
     --------
-    attsvm.margin_profile : Measures one optimizer.
+    attsvm.margin_profile : Measures one optimiser.
 
     Examples
     --------

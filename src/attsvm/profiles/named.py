@@ -1,4 +1,4 @@
-"""The optimizer that a profile steps, from what a caller gives."""
+"""The optimiser that a profile steps, from what a caller gives."""
 
 import contextlib
 import inspect
@@ -24,13 +24,13 @@ from attsvm.profiles.stepped import Stepped, first_line, refusal
 _DEFAULT_RATE = 0.1
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _EXPECTED = (
-    "expected an optax transformation, a function of a learning rate that returns one, a class of PyTorch optimizers, "
+    "expected an optax transformation, a function of a learning rate that returns one, a class of PyTorch optimisers, "
     "a function of parameters that returns one, or the name of any of these"
 )
 
 
 def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
-    """Find what makes the steps of an optimizer.
+    """Find what makes the steps of an optimiser.
 
     Raises ProblemError if it is none of the kinds that a profile takes, or a learning rate is given for one that has
     its own.
@@ -56,12 +56,14 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
     if inspect.isclass(kind) and _is_of_torch(kind):
         return _of_torch_class(found, name, learning_rate)
     if isinstance(found, partial) and "learning_rate" in {*_parameters(found.func)} - {*_parameters(found)}:
-        raise ProblemError(f"optimizer: expected a function of a learning rate, got {name} with one; call it")
+        raise ProblemError(
+            f"optimizer: expected a function of a learning rate, got {name}, which has one already; call it"
+        )
     return _of_function(found, name, learning_rate)
 
 
 def _of_torch_class(found: Any, name: str, learning_rate: float | None) -> Stepped:
-    """A class of PyTorch optimizers with its own learning rate, the given one, or a default if it needs one."""
+    """A class of PyTorch optimisers with its own learning rate, the given one, or a default if it needs one."""
     given = isinstance(found, partial) and "lr" in found.keywords
     if given and learning_rate is not None:
         raise _has_its_own(name, learning_rate)
@@ -114,7 +116,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
                 return OfTorch(function, _unless_anonymous(name, made))
     if not returned:
         raise _unmade(function, name, failures)
-    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({type(returned[-1]).__name__})")
+    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned something else ({type(returned[-1]).__name__})")
 
 
 def _error_of_a_step(transformation: optax.GradientTransformation) -> Exception | None:
@@ -132,7 +134,7 @@ def _has_its_own(name: str, learning_rate: float) -> ProblemError:
 
 
 def _unmade(function: Callable[..., Any], name: str, failures: list[Exception]) -> ProblemError:
-    """The error for an optimizer whose constructor, or a function that makes it, failed in each attempt."""
+    """The error for an optimiser whose constructor, or a function that makes it, failed in each attempt."""
     given = _parameters(function)
     required = [one.name for one in given.values() if one.default is one.empty and one.kind not in _VARIADIC]
     # the learning rate, or the parameters, which a module cannot be made of
@@ -140,7 +142,7 @@ def _unmade(function: Callable[..., Any], name: str, failures: list[Exception]) 
     needed = [f"`{one}`" for one in required if one == "model" or one not in (passed, "lr")]
     if needed:
         return ProblemError(f"optimizer: {name} needs the argument{'s' * (len(needed) > 1)} {', '.join(needed)}")
-    # an argument of another kind than expected says nothing about the optimizer
+    # an argument of another kind than expected says nothing about the optimiser
     said = [error for error in failures if not re.search("'(function|float|list)'", str(error))]
     return ProblemError(f"optimizer: {name} cannot be made ({first_line((said or failures)[-1])})")
 
@@ -175,7 +177,7 @@ def _is_of_torch(found: Any) -> bool:
 
 
 def import_optimizer(name: str) -> Any:
-    """A registered optimizer, ``package.module:name`` or ``package.module.name``."""
+    """A registered optimiser, ``package.module:name`` or ``package.module.name``."""
     if name in OPTIMIZERS.names():
         return OPTIMIZERS.find(name)
     path = name if ":" in name or "." not in name else ":".join(name.rsplit(".", 1))

@@ -39,7 +39,7 @@ class OfOptax(Stepped):
     def of_factory(cls, factory: Callable[..., Any], name: str, learning_rate: float) -> "OfOptax":
         """A function of a learning rate that takes schedules."""
         constant = factory(learning_rate)
-        # the learning rate of such an optimizer is a number that may change
+        # the learning rate of such an optimiser is a number that may change
         free = isinstance(constant, Optimizer) and "learning_rate" in constant.numbers
         return cls(
             lambda factor: factory(lambda k: learning_rate * factor(_real(k))),
@@ -61,7 +61,7 @@ class OfOptax(Stepped):
         return cls(make, partial(multiplied, transformation), transformation, name, learning_rate)
 
     def norms(self, attention: str) -> list[Norm]:
-        """That of an optimizer of attsvm."""
+        """That of an optimiser of attsvm."""
         norm = self._one.limit(attention).norm if isinstance(self._one, Optimizer) else None
         return [] if norm is None else [norm]
 

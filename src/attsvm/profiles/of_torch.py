@@ -1,4 +1,4 @@
-"""Profiles of PyTorch optimizers, stepped on the exact gradient."""
+"""Profiles of PyTorch optimisers, stepped on the exact gradient."""
 
 import contextlib
 import time
@@ -24,10 +24,10 @@ _STEPS_COMPARED = 120
 
 
 class OfTorch(Stepped):
-    """A PyTorch optimizer.
+    """A PyTorch optimiser.
 
     ``make``: from a list of float64 parameters to the optimizer: W or p, or K and Q, of one problem; or of all
-    problems, if the optimizer steps each as if it were alone.
+    problems, if the optimiser steps each as if it were alone.
     """
 
     def __init__(self, make: Callable[[list[Any]], "torch.optim.Optimizer"], name: str) -> None:
@@ -37,7 +37,7 @@ class OfTorch(Stepped):
         self.learning_rate = None if rates[0] is None else float(rates[0])
 
     def idle_step(self, parameters: Arrays) -> Arrays:
-        """By one step of an optimizer made for it."""
+        """By one step of an optimiser made for it."""
         import torch
 
         moved = _parameters(parameters)
@@ -47,13 +47,13 @@ class OfTorch(Stepped):
         return {name: x.detach().numpy() for name, x in zip(parameters, moved, strict=True)}
 
     def _layout(self, start: Arrays) -> str:
-        """How to hold the parameters of all problems so that each is stepped as by an optimizer of its own.
+        """How to hold the parameters of all problems so that each is stepped as by an optimiser of its own.
 
-        One tensor for all problems is the fastest layout, then one optimizer for the tensors of all problems. Some
-        optimizers have a state that all their parameters, or all entries of one, share. The same random gradients, of
+        One tensor for all problems is the fastest layout, then one optimiser for the tensors of all problems. Some
+        optimisers have a state that all their parameters, or all entries of one, share. The same random gradients, of
         different sizes, are given to each layout for 120 steps, and the parameters have to be equal to the last bit to
-        those that have an optimizer for each problem. A state that is shared only after more steps is not seen, but
-        one tensor is refused if the optimizer keeps arrays of other shapes than that of the parameter.
+        those that have an optimiser for each problem. A state that is shared only after more steps is not seen, but
+        one tensor is refused if the optimiser keeps arrays of other shapes than that of the parameter.
         """
         import torch
 
@@ -62,7 +62,7 @@ class OfTorch(Stepped):
         def end(layout: str) -> "torch.Tensor":
             generator = torch.Generator().manual_seed(0)
             held = _HeldParameters(self._make, first, layout)
-            # with a mean, so that distances to the start grow, which some optimizers set their steps by
+            # with a mean, so that distances to the start grow, which some optimisers set their steps by
             means = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in first.values()]
             for _ in range(_STEPS_COMPARED):
                 drawn = [mean + torch.randn(mean.shape, dtype=mean.dtype, generator=generator) for mean in means]
@@ -141,10 +141,10 @@ def _parameters(arrays: Arrays, device: "torch.device | str" = "cpu") -> list[An
 
 
 class _HeldParameters:
-    """The parameters of all problems, and the optimizers that step them.
+    """The parameters of all problems, and the optimisers that step them.
 
     ``layout``: "stacked", one tensor of all problems for each parameter; "together", a tensor for each problem and one
-    optimizer; "alone", an optimizer for each problem.
+    optimiser; "alone", an optimiser for each problem.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class _HeldParameters:
             _step(optimizer)
 
     def has_state_of_entries(self) -> bool:
-        """Whether the state of the optimizers has numbers and arrays of the parameters' shapes only."""
+        """Whether the state of the optimisers has numbers and arrays of the parameters' shapes only."""
         import torch
 
         states = [(p.shape, state) for optimizer in self.optimizers for p, state in optimizer.state.items()]
@@ -198,11 +198,11 @@ def _step(optimizer: "torch.optim.Optimizer") -> None:
 
     try:
         optimizer.step()
-    except Exception as error:  # an optimizer may refuse these parameters in any way
+    except Exception as error:  # an optimiser may refuse these parameters in any way
         raise refusal(type(optimizer).__name__, error) from error
     kinds = {parameter.dtype for group in optimizer.param_groups for parameter in group["params"]}
     if kinds != {torch.float64}:
         raise ProblemError(
-            f"optimizer: expected one that keeps the dtype of its parameters, float64, got {type(optimizer).__name__}, "
+            f"optimizer: expected one that keeps the dtype float64 of its parameters, got {type(optimizer).__name__}, "
             f"which changes it to {(kinds - {torch.float64}).pop()}"
         )

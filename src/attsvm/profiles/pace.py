@@ -1,4 +1,4 @@
-"""Learning rates that are found while an optimizer trains, from the change of a logit in a step."""
+"""Learning rates that are found while an optimiser trains, from the change of a logit in a step."""
 
 import math
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class ReadingPace(RateFactor):
     def marks(self, steps: int) -> Iterable[int]:
         """Numbers of steps after which the factor is corrected.
 
-        They are odd, so that what an optimizer does in each second, sixth or tenth step is not taken for the change of
+        They are odd, so that what an optimiser does in each second, sixth or tenth step is not taken for the change of
         a usual step.
         """
         step = _FIRST_LOOKS[-1] + 2
@@ -66,7 +66,7 @@ class ReadingPace(RateFactor):
 def first_factor(one: Stepped, task: ProfileTask, wanted: float) -> float:
     """The factor of the learning rate with which early steps change a logit by about ``wanted``.
 
-    It is searched by short runs. Some optimizers find the length of their steps by themselves, and lengthen them by
+    It is searched by short runs. Some optimisers find the length of their steps by themselves, and lengthen them by
     orders of magnitude soon after the start; a factor that is small enough for their longest early step is kept then,
     and corrected later.
     """

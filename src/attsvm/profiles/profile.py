@@ -1,4 +1,4 @@
-"""Which norm's margin an optimizer maximises, measured."""
+"""Which norm's margin an optimiser maximises, measured."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -24,7 +24,7 @@ from attsvm.training import parse_attention
 
 _OF_ENTRIES = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf")
 NORMS = (*_OF_ENTRIES, "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2", "l2,1-columns", "linf,2-columns")
-"""The norms that a profile compares by default, beside that of the optimizer."""
+"""The norms that a profile compares by default, beside that of the optimiser."""
 
 FIRST_PROBLEMS = 8
 """How many of the default problems are trained before it is known whether more are needed."""
@@ -50,7 +50,7 @@ def margin_profile(
     callback: Callback | None = None,
     progress: bool = False,
 ) -> MarginProfile:
-    """Train with an optimizer, and answer which norm's margin it maximises.
+    """Train with an optimiser, and find the norm whose margin it maximises.
 
     The problems are trained with several schedules of the steps, on the exact gradient divided by its norm, until one
     of them gives the answer, and once on the gradient itself. The norm with the largest margin ratio is the answer if
@@ -61,14 +61,14 @@ def margin_profile(
     Parameters
     ----------
     optimizer : optax.GradientTransformation, callable, type or str
-        An optimizer of :mod:`attsvm.optimizers` or optax; a function that returns one for a learning rate, such as
-        ``optax.adam``; a class of PyTorch optimizers, such as ``torch.optim.Adam``; a function that returns one for a
+        An optimiser of :mod:`attsvm.optimizers` or optax; a function that returns one for a learning rate, such as
+        ``optax.adam``; a class of PyTorch optimisers, such as ``torch.optim.Adam``; a function that returns one for a
         list of parameters; or the name of any of these. The updates of a transformation that is given as an object are
         multiplied by the factors of the schedules.
     problems : Problem, optional
         A batch of labelled problems with linear heads. By default ``random_problem(6, 8, 10, seed)`` of several seeds.
     norms : iterable of str, float or Norm, optional
-        As for :func:`attsvm.solve_svm`; at least two that differ. By default thirteen norms, and that of the optimizer
+        As for :func:`attsvm.solve_svm`; at least two that differ. By default thirteen norms, and that of the optimiser
         if it is one of :mod:`attsvm.optimizers` (of K and Q, that which its steps induce on KQ').
     seeds : int
         Number of default problems at most. Eight are trained; the others are needed only if the intervals of two norms
@@ -78,12 +78,12 @@ def margin_profile(
     batch_size : int, optional
         Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
-        Base learning rate of the four schedules. By default it is found while the optimizer trains: such that the first
+        Base learning rate of the four schedules. By default it is found while the optimiser trains: such that the first
         steps change a logit by 0.3 (if this gives no answer, by 1), and step k by (1 + k/1000)^(−1/3) of that.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
     device : str, optional
-        Where to train, as for :func:`attsvm.train`. By default that of JAX; the CPU for PyTorch optimizers.
+        Where to train, as for :func:`attsvm.train`. By default that of JAX; the CPU for PyTorch optimisers.
     callback : callable, optional
         Receives a :class:`attsvm.Progress` now and then. If it returns True, the profile ends.
     progress : bool
@@ -107,7 +107,7 @@ def margin_profile(
 
     Notes
     -----
-    Theorems cover gradient descent and mirror descent on W and p. For other optimizers the answer is a measurement on
+    Theorems cover gradient descent and mirror descent on W and p. For other optimisers the answer is a measurement on
     these problems; ``attsvm reproduce optimizer-norms`` has more of them.
 
     Examples
@@ -124,8 +124,8 @@ def margin_profile(
     layer = parse_attention(attention, problem, None)
     if problem.num_biases and layer.name == "factored":
         raise ProblemError(
-            "problems: expected none with bias_index for factored attention, whose biases vanish beside KQ'; without "
-            "them the profile is that of KQ'"
+            "problems: expected problems without bias_index for factored attention, because biases become negligible "
+            "beside KQ'; the profile without them is that of KQ'"
         )
     given: Iterable[str | float | Norm] = [*NORMS, *one.norms(layer.name)] if norms is None else norms
     parsed = _distinct(problem, [parse_norm(norm) for norm in given])
@@ -184,8 +184,8 @@ def margin_profile(
     cause, why = ("interrupted", "interrupted.") if interrupted else reason(best, decays, without)
     if raw is not None and underflows:
         why += (
-            " On the gradient itself, which is not divided by its norm, the ratio is "
-            f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
+            f" With the gradient itself, not divided by its norm, the ratio is {written(raw[:, own].mean())}: the "
+            "gradient becomes too small for the optimiser."
         )
     rate, factor = one.learning_rate, factors[best.schedule]
     if rate is not None:

@@ -1,4 +1,4 @@
-"""Readings of a profile while an optimizer trains: margin ratios, losses, and whether the attention is saturated."""
+"""Readings of a profile while an optimiser trains: margin ratios, losses, and whether the attention is saturated."""
 
 from collections.abc import Generator, Iterable
 from contextlib import closing
@@ -27,7 +27,7 @@ SCHEDULES: dict[str, RateFactor] = {
 """Factors of the learning rate at step k. Those that take the weights furthest come first."""
 
 PACES = {"paced": 0.3, "longer paced": 1.0}
-"""Changes of a logit in the first steps, for learning rates that are found while an optimizer trains."""
+"""Changes of a logit in the first steps, for learning rates that are found while an optimiser trains."""
 
 _DECIDED = 1e-6
 
@@ -54,7 +54,7 @@ class Reading:
 
 
 class ProblemPart:
-    """Some of the problems of a task, on which an optimizer is trained and measured."""
+    """Some of the problems of a task, on which an optimiser is trained and measured."""
 
     def __init__(self, one: Stepped, task: ProfileTask, rows: slice, norms: list[Norm]) -> None:
         self._one = one

@@ -28,7 +28,7 @@ DEFAULT = Lp(2.0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation(Result):
-    """How well the Att-SVMs of several norms select on sequences that they were not solved for, and which norm to take.
+    """How well the Att-SVMs of several norms select tokens in held-out sequences, and which norm to use.
 
     N norms, n sequences.
 
@@ -183,7 +183,7 @@ def recommend(
     See Also
     --------
     attsvm.Recommendation : The result.
-    attsvm.margin_profile : Which norm's margin an optimizer maximises.
+    attsvm.margin_profile : Which norm's margin an optimiser maximises.
 
     Notes
     -----
@@ -225,7 +225,7 @@ def recommend(
     else:
         active = problem.canonical.active
         if not active.any():
-            raise ProblemError("problem: expected at least one query in use, got none")
+            raise ProblemError("problem: expected at least one query in use")
         sets = selection_sets(problem, selected)
         used = _distinct(problem, (FOR_MATRICES if problem.has_queries else FOR_PROMPTS) if norms is None else norms)
         right, soft = right_queries(problem, sets, used, parts)
@@ -268,7 +268,7 @@ def _distinct(problem: Problem, norms: Iterable[str | float | Norm]) -> list[Nor
         raise ProblemError(f"norms: expected a list of norms, got {norms!r}")
     parsed = [parse_norm(norm) for norm in norms]
     if not parsed:
-        raise ProblemError("norms: expected at least one norm to compare with frobenius, got none")
+        raise ProblemError("norms: expected at least one norm to compare with frobenius")
     return list(dict.fromkeys([DEFAULT, *(norm if problem.has_queries else norm.of_vectors for norm in parsed)]))
 
 
@@ -294,11 +294,14 @@ def _reason(best: str, gain: float, error: float, better: bool, soft: np.ndarray
     if better:
         said = f"{best} is better than frobenius by {gain:z.3f} ± {error:z.3f}"
     elif gain > 0:
-        said = f"no norm is better than frobenius here: {best} is by {gain:z.3f}, its standard error is {error:z.3f}"
+        said = (
+            f"no norm is clearly better than frobenius here: {best} is better by {gain:z.3f}, "
+            f"with a standard error of {error:z.3f}"
+        )
     else:
         said = "no norm is better than frobenius here"
     if infeasible:
-        said += "; no weights keep the selection of all sequences together"
+        said += "; no weights give the selections of all sequences at once"
     if soft.any():
-        said += f"; soft margins decide for {soft.sum()} of {len(soft)} sequences, whose other folds have no Att-SVM"
+        said += f"; {soft.sum()} of {len(soft)} sequences use soft margins, because the other folds have no Att-SVM"
     return said + "."

@@ -14,7 +14,7 @@ from attsvm.results import Result, per_trial, shared
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginProfile(Result):
-    """Margin ratios of an optimizer in several norms, and what follows from them.
+    """Margin ratios of an optimiser in several norms, and what follows from them.
 
     C schedules of the steps that were made, S problems, N norms.
 
@@ -34,7 +34,7 @@ class MarginProfile(Result):
     logit_change : ndarray, shape (C, S)
         The largest change of a logit in the step at half of the steps and in the last one.
     norm : Norm or None
-        The norm whose margin the optimizer maximises; None if the profile is inconclusive.
+        The norm whose margin the optimiser maximises; None if the profile is inconclusive.
     verdict : str
         The name of the norm, or "inconclusive".
     reason : str
@@ -45,14 +45,14 @@ class MarginProfile(Result):
     chosen : str
         The schedule that the verdict rests on.
     underflows : bool
-        Whether the run on the gradient itself ends elsewhere, because the gradient becomes too small for the optimizer.
+        Whether the run on the gradient itself ends elsewhere, because the gradient becomes too small for the optimiser.
     unfinished : bool
         Whether the profile is inconclusive, and more steps can change that.
     norms, schedules : tuple of str
         The names of the last and of the first axis.
-    optimizer, attention : str
+    optimiser, attention : str
     learning_rate : float or None
-        The given one, or what was found for the first steps; None if the optimizer sets its own.
+        The given one, or what was found for the first steps; None if the optimiser sets its own.
     steps : int
         Of each schedule at most.
     batch_size : int or None

@@ -1,4 +1,4 @@
-"""The interface of an optimizer in a margin profile."""
+"""The interface of an optimiser in a margin profile."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -23,7 +23,7 @@ _CAUSES = {
     "obj_fn": "needs the loss as a function",
     "does not require grad": "differentiates the gradient",
 }
-"""What the errors of some optimizers contain, and what these optimizers do."""
+"""What the errors of some optimisers contain, and what these optimisers do."""
 
 
 class RateFactor(ABC):
@@ -103,11 +103,11 @@ class Look:
 
 
 def refusal(name: str, error: Exception) -> ProblemError:
-    """The error for an optimizer that raised one in a step."""
+    """The error for an optimiser that raised one in a step."""
     why = first_line(error)
     for text, cause in _CAUSES.items():
         if text in why:
-            return ProblemError(f"optimizer: {name} {cause}; a profile gives the values of the gradient only")
+            return ProblemError(f"optimizer: {name} {cause}; a profile only provides the values of the gradient")
     return ProblemError(f"optimizer: {name} refused a step ({why})")
 
 
@@ -117,10 +117,10 @@ def first_line(error: Exception) -> str:
 
 
 class Stepped(ABC):
-    """An optimizer of one library, as a profile steps it."""
+    """An optimiser of one library, as a profile steps it."""
 
     name: str
-    learning_rate: float | None  # what the schedules multiply; None if the optimizer has its own
+    learning_rate: float | None  # what the schedules multiply; None if the optimiser has its own
 
     def norms(self, attention: str) -> list[Norm]:
         """The norm of the Att-SVM that it is compared with; none if that is not known."""

@@ -26,7 +26,7 @@ _MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
     "mirror": _mirror_descent,
     "steepest": _steepest_descent,
 }
-"""Kinds of steps in the table of standings, and an optimizer that was measured with such steps for a norm."""
+"""Kinds of steps in the table of standings, and an optimiser that was measured with such steps for a norm."""
 
 
 @dataclass(frozen=True)

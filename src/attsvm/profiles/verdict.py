@@ -1,4 +1,4 @@
-"""The verdict of margin ratios on an optimizer."""
+"""The verdict of margin ratios on an optimiser."""
 
 import math
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ def chosen(outcomes: list[VerdictOutcome]) -> VerdictOutcome:
 def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, str]:
     """The cause of a verdict that names no norm, in some words; and why it is what it is, and what to change.
 
-    ``without``: what is known of the optimizer without its weight decay.
+    ``without``: what is known of the optimiser without its weight decay.
     """
     given = best.schedule not in PACES  # a learning rate that was found is no guess to correct
     if best.conclusive:
@@ -196,15 +196,15 @@ def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, 
     if best.ascends:
         start, end = best.losses
         return "rising loss", (
-            f"the loss rises from {start:.3g} to {end:.3g}: the optimizer does not minimise it. Check the sign of its "
+            f"the loss rises from {start:.3g} to {end:.3g}: the optimiser does not minimise it. Check the sign of its "
             f"steps{', or use a smaller learning rate' if given else ''}."
         )
     if not best.finite:
         smaller = " Use a smaller learning rate." if given else ""
-        return "not finite", f"the weights left the finite numbers.{smaller}"
+        return "not finite", f"the weights are no longer finite.{smaller}"
     if best.decided < _MOST_PROBLEMS and (best.flat or best.short):
         unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
-        decay = f" Weight decay keeps the weights small; use less of it.{without}" if decays else ""
+        decay = f" Weight decay keeps the weights small; use less weight decay.{without}" if decays else ""
         if best.flat:
             cause = "weight decay" if decays else "the weights stay small"
             return cause, f"{unsaturated}, and the weights no longer grow.{decay}"
@@ -212,10 +212,10 @@ def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, 
         return "not saturated", f"{unsaturated}.{decay} {more}"
     if not best.short:
         change = max(best.change, best.last_change)
-        advice = "Use a smaller learning rate." if given else "Correcting the learning rate did not suffice."
+        advice = "Use a smaller learning rate." if given else "Correcting the learning rate was not enough."
         return "long steps", (
-            f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to another "
-            f"norm. {advice}"
+            f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to a "
+            f"different norm. {advice}"
         )
     leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
@@ -223,11 +223,11 @@ def reason(best: VerdictOutcome, decays: bool, without: str = "") -> tuple[str, 
             f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
             f"{'Use more steps, or compare' if best.unfinished else 'Compare'} with norms between the two."
         )
-    decay = without or (" Weight decay can be the cause." if decays else "")
+    decay = without or (" Weight decay may be the cause." if decays else "")
     if best.mean >= _LARGE_RATIO:
         more = " Use more steps." if best.unfinished else ""
         return "differs by problem", (
-            f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}{more}"
+            f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger ratio.{decay}{more}"
         )
     which = "it" if best.rising == best.norm else f"that in the {best.rising} norm"
     if best.ended:

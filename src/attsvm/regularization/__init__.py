@@ -1,4 +1,4 @@
-"""Regularization paths: the minimisers of the loss over balls of increasing radius, which converge to an Att-SVM.
+"""Regularisation paths: the minimisers of the loss over balls of increasing radius, which converge to an Att-SVM.
 
 :func:`attsvm.regularization_path` is in ``path``, with the search jointly in attention and prediction head, and
 :func:`penalty_path` in ``penalties``. ``setting`` checks what they are given and joins the paths of a batch; ``result``

@@ -158,7 +158,7 @@ def no_ball(norm: Norm) -> ProblemError:
     """The error for a norm without a ball."""
     types = ", ".join(sorted(kind.__name__ for kind in ball_of.registry if kind is not object))
     return ProblemError(
-        f"norm: expected a norm with regularization paths ({types}; p of Lp with p > 1), got {norm.name}"
+        f"norm: expected a norm with regularisation paths ({types}; p of Lp with p > 1), got {norm.name}"
     )
 
 

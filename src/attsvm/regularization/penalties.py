@@ -265,7 +265,7 @@ def penalty_path(
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: with vanishing
-    regularization (K, Q) converges to the nuclear Att-SVM.
+    regularisation (K, Q) converges to the nuclear Att-SVM.
 
     Examples
     --------

@@ -20,13 +20,13 @@ class StackLayout:
         check_is_problem(problem)
         for name in ("labels", "queries", "head"):
             if getattr(problem, name) is None:
-                raise ProblemError(f"problem: expected {name}, got none")
+                raise ProblemError(f"problem: expected {name}, but it has none")
         if problem.key_groups is not None:
             raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
         if problem.keys is not None:
-            raise ProblemError("problem: expected no keys, because those of a layer are its tokens, got keys")
+            raise ProblemError("problem: expected no keys, because the keys of a layer are its tokens")
         if problem.bias_index is not None or problem.offsets is not None:
-            raise ProblemError("problem: expected one without bias_index and offsets, which layers do not have")
+            raise ProblemError("problem: expected one without bias_index and offsets, because layers have neither")
         if problem.mask is not None and problem.mask.ndim == problem.tokens.ndim:
             raise ProblemError("problem: expected a mask of shape (n, T), got one for each query")
         self.problem = problem
@@ -36,8 +36,8 @@ class StackLayout:
         self.values = None if values is None else self._values(values)
         if values is None and problem.num_heads is not None:
             raise ProblemError(
-                f"values: expected value matrices for {problem.num_heads} attention heads, got None; heads with the "
-                "same matrix do not learn to differ"
+                f"values: expected value matrices for {problem.num_heads} attention heads; heads with the same matrix "
+                "would stay equal"
             )
 
     def _values(self, values: Any) -> Float[np.ndarray, "*batch layers d d"]:

@@ -17,7 +17,7 @@ def predictions(
     solutions: tuple[Solution, ...],
     saturation: np.ndarray | float,
 ) -> tuple[Prediction, ...]:
-    """The prediction of each layer. All have the standing of the run, which the table has by the number of layers."""
+    """The prediction of each layer. The table has their level of evidence, by the number of layers."""
     ratios = [_ratios(layer, solution, np.size(run.step)) for layer, solution in zip(layers, solutions, strict=True)]
     judgement = judge_layers(run, stack.num_positions, model_of(stack, run), solutions, ratios, saturation)
     return tuple(

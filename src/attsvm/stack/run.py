@@ -43,7 +43,7 @@ class StackRun(Result):
         The parametrization of each layer, "combined" or "factored".
     optimizer : str
     norm : Norm or None
-        The norm of the optimizer; None if it is not known.
+        The norm of the optimiser; None if it is not known.
     limit : Limit
         The Att-SVM that each layer is expected to converge to, and what is known of the steps.
     seed : int
@@ -99,7 +99,7 @@ class StackRun(Result):
 
     @property
     def steps(self) -> int:
-        """Updates made by the trial that made most."""
+        """Number of updates in the trial with the most."""
         return int(np.max(self.step, initial=0))
 
     def plot(

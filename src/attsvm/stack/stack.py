@@ -22,7 +22,7 @@ from attsvm.theory import Prediction, norm_for
 
 
 class Stack(StackLayout):
-    """L attention layers in a row: L − 1 of self-attention, and one that pools for the query of the problem.
+    """L attention layers in a row: L − 1 layers of self-attention, and one that pools for the query of the problem.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -96,14 +96,14 @@ class Stack(StackLayout):
             Train W or (K, Q) of each layer: W by default, or what the run trained that is resumed.
         rank : int, optional
             Columns of K and Q; d by default.
-        optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
-            As for :func:`attsvm.train`. By default normalized gradient descent with one norm over the gradients of all
+        optimiser, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
+            As for :func:`attsvm.train`. By default normalised gradient descent with one norm over the gradients of all
             layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
         init : dict of arrays, or StackRun, optional
             The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
             problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
-            and the state of its optimizer are continued, and with the same loss, batches and seed the steps are those
+            and the state of its optimiser are continued, and with the same loss, batches and seed the steps are those
             of a run that was not interrupted.
 
         Returns
@@ -312,11 +312,11 @@ class Stack(StackLayout):
         return tuple(solve_svm(layer.problem, layer.selected, used, relaxed=layer.relaxed, tol=tol) for layer in layers)
 
     def predict(self, run: StackRun) -> tuple[Prediction, ...]:
-        """Predict the direction of each layer, and say how well it is known.
+        """Predict the direction of each layer, with its level of evidence.
 
-        The direction is that of :meth:`solve`. The standing is never "proved": it is "measured" if runs with so many
-        layers, and with steps of this kind and length, reached a mean margin ratio of at least 0.95. It is "none" if
-        the run has not selected a path.
+        The direction is that of :meth:`solve`. The level of evidence, ``standing``, is never "proved": it is "measured"
+        if runs with so many layers, and with steps of this kind and length, reached a mean margin ratio of at least
+        0.95. It is "none" if the run has not selected a path.
 
         Returns
         -------
@@ -348,4 +348,4 @@ class Stack(StackLayout):
 
     def _check_own(self, run: StackRun, name: str) -> None:
         if run.data_hash != self.data_hash:
-            raise ProblemError(f"{name}: expected a run of this stack, got one of another problem or other layers")
+            raise ProblemError(f"{name}: expected a run of this stack, got one of another problem or of other layers")

@@ -1,4 +1,4 @@
-"""The Att-SVM of a selection: a certified direction from a problem and a selection.
+"""The Att-SVM of a selection: from a problem and a selection to a certified direction.
 
 There are three independent parts, which ``solve.py`` combines:
 

@@ -50,7 +50,7 @@ def check_required(problem: Problem, required: Any, batch: tuple[int, ...]) -> F
     if array.shape not in (own, problem.batch_shape + own, batch + own):
         raise ProblemError(f"required: expected shape {batch + own}, got {array.shape}")
     if np.isinf(array).any():
-        raise ProblemError("required: expected finite numbers, or NaN where no margin is required, got an infinite one")
+        raise ProblemError("required: expected finite numbers, or NaN where no margin is required, got infinity")
     array = np.broadcast_to(array, batch + own)
     return problem.copies.largest(array if problem.has_query_axis else array[..., None, :])
 

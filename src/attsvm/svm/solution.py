@@ -13,7 +13,7 @@ from attsvm.svm.certificate import Certificate
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(Result):
-    """The weights of least norm that keep a selection, or the certificate that there are none of reasonable size.
+    """The weights of least norm that keep a selection, or a certificate that no weights of reasonable size keep it.
 
     Numbers are floats for one problem and arrays of shape (*batch_shape,) for several; the batch axes are the leading
     axes of the selection and the problem.
@@ -125,7 +125,7 @@ class Solution(Result):
 
     @property
     def leave_one_out(self) -> float | np.ndarray | None:
-        """The share of the n sequences that have support tokens; None where ``no_leave_one_out`` says why.
+        """The share of the n sequences that have support tokens; None for the reason in ``no_leave_one_out``.
 
         A sequence without support tokens can be left out: the solution stays the same, and selects its tokens. So the
         share is at least the leave-one-out error. In expectation over n exchangeable sequences it bounds the
@@ -167,7 +167,7 @@ class Solution(Result):
         return ""
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Draw the direction: a matrix as a heat map, a prompt as bars, several heads side by side.
+        """Draw the direction: a matrix as a heat map, a prompt as bars, several attention heads side by side.
 
         For a batch, the first problem is drawn.
 

@@ -80,8 +80,8 @@ def solve_svm(
 
     Minimise N(W) subject to (k_iα − k_it)' W z_i ≥ 1 for every query i, its selected token α and every other token t
     that it may attend to. For a prompt, W is the vector p and there is no z. Tokens of a query with equal keys have
-    equal logits under all weights and count as one token: those of the selected token give no constraint, and those of
-    another token one.
+    equal logits under all weights, so they count as one token: tokens with the key of the selected token have no
+    constraint, and several tokens with another key have one.
 
     With ``required`` and ``center``, minimise N(W − W_0) subject to (k_iα − k_it)' W z_i ≥ b_it: the smallest change of
     the weights W_0 that gives these margins.
@@ -91,16 +91,17 @@ def solve_svm(
     problem : Problem
         Only tokens (or keys), queries and masks matter.
     selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Run, Solution, Prediction
-        The token that each query keeps; or the set of tokens that it keeps together, which have equal logits and a
-        margin of 1 over the other tokens. A run or another result gives its ``selected``.
+        The token that each query keeps, or the set of tokens that it keeps together: these have equal logits, and a
+        margin of 1 over the other tokens. For a run or another result, its ``selected`` is used.
     norm : str, float or Norm
         "frobenius", "nuclear", "spectral", "l<p>", the p of an entrywise ℓp norm with 1 ≤ p ≤ ∞, or any norm with
         ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``. With several attention heads,
-        each head is a problem of its own in the batch, unless the norm is a :class:`attsvm.norms.JointNorm` of all
-        heads: the heads are then one problem, whose ``direction`` and ``dual`` have the axis of heads.
+        each one is a separate problem in the batch, unless the norm is a :class:`attsvm.norms.JointNorm`: then all
+        attention heads are one problem, and its ``direction`` and ``dual`` have the axis of heads.
     required : array, shape (*batch, n[, Q], T), optional
-        The margins b_it, of any sign; NaN where nothing is required. By default 1. Entries of masked tokens, and of
-        tokens with the key of the selected one, do not matter. Of other tokens with equal keys the largest counts.
+        The margins b_it, of any sign; NaN where nothing is required. By default 1. Entries for masked tokens, and for
+        tokens with the key of the selected token, are ignored. Among other tokens with equal keys, the largest entry
+        counts.
     center : ndarray of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt; or Run, Solution, optional
         W_0. By default 0. Neither ``required`` nor ``center`` can be used with ``relaxed``, ``slack``, ``rank`` or sets
         of tokens.
@@ -110,15 +111,15 @@ def solve_svm(
         C > 0: minimise ½‖W‖² + C Σ max(0, 1 − A(W)_it) instead. Only for the Frobenius norm (ℓ2 for a prompt), one
         token per query and without ``relaxed``.
     rank : int, optional
-        The largest rank of W, for the nuclear norm: minimise ½(‖K‖² + ‖Q‖²) over W = KQ', where K and Q have this many
-        columns. If the nuclear solution has a larger rank, the problem is not convex. The answer is then the lowest of
-        several local minima, compared with the nuclear optimum, which is a lower bound: the status is ``inaccurate``,
-        and ``gap`` is 1 − (nuclear value)/value, unless the gap is within ``tol``. If no weights of this rank are
-        found that keep the selection, ``gap`` is ∞.
+        The largest rank of W; only for the nuclear norm: minimise ½(‖K‖² + ‖Q‖²) over W = KQ', where K and Q have this
+        many columns. If the nuclear solution has a larger rank, the problem is not convex, and the result is the lowest
+        of several local minima. It is compared with the nuclear optimum, a lower bound: ``gap`` is 1 − (nuclear
+        value)/value, and the status is ``inaccurate`` unless the gap is within ``tol``. If no weights of this rank that
+        keep the selection are found, ``gap`` is ∞.
     tol : float
-        Largest relative gap of an answer that is called optimal.
+        Largest relative duality gap with which a solution is called optimal.
     max_steps : int, optional
-        Largest number of steps of an iterative method.
+        Largest number of steps of iterative methods.
     warm_start : Solution, Run, or ndarray of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, optional
         Initial weights, for the methods that can use them.
     callback : callable, optional
@@ -130,20 +131,20 @@ def solve_svm(
         Forces one method: "least-distance" or "projected-gradient" for Frobenius; "newton", "interior-point" or
         "linear-program" for ℓp; "semidefinite" or "douglas-rachford" for nuclear and spectral; for other norms
         "semismooth-newton" or "douglas-rachford" with a prox, and "quasi-newton" or "douglas-rachford" with
-        ``steepest`` alone. None chooses, and ``stats`` names the method and the reason.
+        ``steepest`` alone. By default the method is chosen; ``stats`` has its name and the reason.
 
     Returns
     -------
     Solution
-        Its ``status`` follows from bounds that are computed from the returned arrays. A selection that no weights
-        keep gives the status ``infeasible``; it is not an error.
+        Its ``status`` follows from bounds that are computed from the returned arrays. If no weights keep the selection,
+        this is not an error: the status is ``infeasible``.
 
     Raises
     ------
     ProblemError
         If an argument does not fit the problem, or if the norm lacks what a solver needs.
     MemoryError
-        If memory does not suffice. The message says which number of constraints to try.
+        If there is not enough memory. The message says how many constraints to try.
 
     See Also
     --------
@@ -169,8 +170,8 @@ def solve_svm(
     >>> solution.value, solution.status
     (0.5, <Status.OPTIMAL: 'optimal'>)
 
-    The smallest change of the weights (1, 1) for which the first token leads the second by 3, and the third by −1 at
-    most:
+    The smallest change of the weights (1, 1) after which the first token leads the second by at least 3, and the third
+    by at least −1:
 
     >>> change = attsvm.solve_svm(problem, [0], required=[[0.0, 3.0, -1.0]], center=[1.0, 1.0])
     >>> change.direction, round(change.value, 12)
@@ -325,7 +326,9 @@ def _check_takes_blocks(norm: Norm, rank: int | None) -> None:
     if rank is not None:
         raise ProblemError(f"rank: expected None for a problem with bias_index, got {rank}")
     if norm.head_axes:
-        raise ProblemError(f"norm: expected one of each head alone for a problem with bias_index, got {norm.name}")
+        raise ProblemError(
+            f"norm: expected a norm of each attention head alone for a problem with bias_index, got {norm.name}"
+        )
 
 
 def _report(callback: Callback | None, max_steps: int | None, start: float) -> Report | None:

@@ -78,7 +78,7 @@ def coordinate(values: Any) -> np.ndarray:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
         return np.array(numbers, np.float64)
     texts = [str(value) for value in numbers]
-    if len(set(texts)) < len(texts):  # optimizers of one name
+    if len(set(texts)) < len(texts):  # optimisers of one name
         texts = [str(value) for value in values]
     if len(set(texts)) < len(texts):
         raise ProblemError(f"grid: expected values of different names, got {', '.join(texts)}")

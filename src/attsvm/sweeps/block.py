@@ -30,7 +30,7 @@ class Arguments:
     optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def of_train(self) -> dict[str, Any]:
-        """The arguments of ``train``, with the optimizer made from its options."""
+        """The arguments of ``train``, with the optimiser made from its options."""
         found = dict(self.train)
         optimizer = found.get("optimizer")
         if self.optimizer:
@@ -127,7 +127,7 @@ class Block:
 
     @property
     def norm(self) -> Norm:
-        """The norm of the Att-SVM that a run is compared with: the argument ``svm.norm``, or that of the run.
+        """The norm of the Att-SVM with which a run is compared: the argument ``svm.norm``, or the norm of the run.
 
         Raises
         ------
@@ -139,8 +139,8 @@ class Block:
         if given is None and len(norms) > 1:
             listed = ", ".join(sorted(map(str, norms)))
             raise ProblemError(
-                f"svm.norm: expected the norm of the Att-SVM to compare with, got None; that of {self.run.optimizer} "
-                f"depends on the length of the steps ({listed})"
+                "svm.norm: expected the norm of the Att-SVM to compare with, because the norm of "
+                f"{self.run.optimizer} depends on the length of the steps ({listed})"
             )
         return norm_for(self.run, given)
 

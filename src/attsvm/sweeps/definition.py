@@ -45,7 +45,7 @@ class Definition:
     Parameters
     ----------
     grid : mapping of str to sequence
-        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer, or of
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimiser, or of
         :func:`attsvm.solve_svm`. Where several have it, it is written ``train.rank`` or ``svm.rank``.
     measures : sequence of str, Measure or callable
         Names, ``NAME=ARGUMENTS``, import paths, measures, or functions (problem, run) -> dict of arrays with one number
@@ -116,10 +116,10 @@ class Definition:
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
                 raise ProblemError(f"{name}: expected a sequence of values, got {values!r}")
             if name in self.fixed:
-                raise ProblemError(f"{name}: expected it in the grid or among the fixed arguments, got both")
+                raise ProblemError(f"{name}: expected in the grid or among the fixed arguments, not in both")
         object.__setattr__(self, "measures", tuple(parse_measure(each) for each in self.measures))
         if not self.measures:
-            raise ProblemError("measures: expected at least one, got none")
+            raise ProblemError("measures: expected at least one")
         names = [measure.name for measure in self.measures]
         if len(set(names)) < len(names):
             raise ProblemError(f"measures: expected different names, got {', '.join(names)}")
@@ -215,14 +215,14 @@ class Definition:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def changed(self, **changes: Any) -> "Definition":
-        """The definition with other fields. The block follows a new number of trials unless it is given."""
+        """The definition with other fields. The block is adapted to a new number of trials unless it is given."""
         return replace(self, **{**({"block": None} if "trials" in changes else {}), **changes})
 
 
 def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:
     """The function from the name of an argument to its group and its own name.
 
-    ``optimizers``: all optimizers of the sweep. An option has to be one of each. Options without any are those of the
+    ``optimizers``: all optimisers of the sweep. An option has to be one of each. Options without any are those of the
     default.
 
     Raises ProblemError from the function: if no group has such an argument, or several groups have and the name has no
@@ -246,7 +246,7 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
         if found:
             raise ProblemError(f"{name}: expected one of {', '.join(f'{each}.{own}' for each in found)}, got {name!r}")
         listed = "; ".join(f"{each}: {', '.join(sorted(names))}" for each, names in known.items() if names)
-        others = "" if options else "; those of an optimizer that is given by name"
+        others = "" if options else "; those of an optimiser that is given by name"
         raise ProblemError(f"grid: expected arguments of the sweep ({listed}{others}), got {name!r}")
 
     return place

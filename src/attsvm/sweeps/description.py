@@ -26,7 +26,7 @@ def described(value: Any, name: str = "sweep") -> Any:
     """A value as JSON that is the same in every process.
 
     Numbers, texts, and lists and dicts of them are themselves. Others are described by joblib's hash of their pickle.
-    For it functions are their code, defaults and closures, classes their source, dataclasses their fields, optimizers
+    For it functions are their code, defaults and closures, classes their source, dataclasses their fields, optimisers
     their arguments, and import paths what they refer to.
 
     ``name``: what it is called in an error.
@@ -60,7 +60,7 @@ class _Hasher(NumpyHasher):  # type: ignore[misc]
         if isinstance(value, Optimizer):
             return tuple, (_optimizer(value),)
         if isinstance(value, optax.GradientTransformation):
-            raise TypeError("the settings of an optax optimizer cannot be read; give an import path of it")
+            raise TypeError("the settings of an optax optimiser cannot be read; give an import path of it")
         if type(value) is object:
             raise TypeError("it has no value")
         if isinstance(value, set | frozenset):  # their order differs from process to process
@@ -81,7 +81,7 @@ class _Hasher(NumpyHasher):  # type: ignore[misc]
 
 
 def _optimizer(value: Optimizer) -> list[Any]:
-    """The name and arguments of an optimizer whose factory is known; its rule otherwise."""
+    """The name and arguments of an optimiser whose factory is known; its rule otherwise."""
     if value.arguments is not None and (":" in value.name or value.name in OPTIMIZERS):
         return [described(value.name), dict(value.arguments)]
     return [value.name, value.arguments, value.rule, dict(value.numbers)]

@@ -63,7 +63,7 @@ def sweep(
     Parameters
     ----------
     grid : mapping of str to sequence, str, or Definition
-        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer or of
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimiser or of
         :func:`attsvm.solve_svm`; or the name of a ready sweep, as "phase-global"; or a definition.
     measures : sequence of str, Measure or callable
         Names, ``"margin_ratio=l1,nuclear"``, or functions (problem, run) -> dict of arrays with one number for each
@@ -205,7 +205,7 @@ def define(
             raise ProblemError(f"{name}: expected one of {', '.join(OPTIONS)}, got another keyword{meant}")
     if isinstance(grid, Mapping):
         if measures is None:
-            raise ProblemError("measures: expected at least one, got none")
+            raise ProblemError("measures: expected at least one")
         return Definition(grid, measures, **options)
     definition = grid if isinstance(grid, Definition) else find_named("sweep", READY, grid, kind_check(Definition))
     changes = {**options, **({} if measures is None else {"measures": measures})}

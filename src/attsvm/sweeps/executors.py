@@ -92,7 +92,7 @@ def check_workers(scheduler: str | None, workers: int | None) -> None:
     if workers is not None:
         check_integer("workers", workers, 0)
     if scheduler is not None and workers is not None:
-        raise ProblemError(f"workers: expected None with a scheduler, whose workers are used, got {workers}")
+        raise ProblemError(f"workers: expected None with a scheduler, which has its own workers, got {workers}")
 
 
 def number_of_workers(workers: int | None, device: str | None) -> int:
@@ -117,7 +117,7 @@ def device_of_workers(scheduler: str | None, device: str | None) -> str | None:
     with connected(scheduler, 0) as client:
         found = sorted(set(client.run(_own_device, device).values()))
     if len(found) > 1:
-        raise ProblemError(f"device: expected one that all workers have, as they have {', '.join(found)}, got {device}")
+        raise ProblemError(f"device: expected one that all workers have; they have {', '.join(found)}, got {device}")
     return found[0] if found else device
 
 

@@ -112,10 +112,10 @@ def check_names(names: Iterable[str]) -> None:
     counted = Counter([*names, "trial", "done"])
     for name in counted:
         if "/" in name or visible(name) != name or name.startswith("__") or not name.strip("."):
-            raise ProblemError(f"measures: expected names of outputs that can be those of folders, got {name!r}")
+            raise ProblemError(f"measures: expected names of outputs that are valid names of folders, got {name!r}")
     twice = [name for name, number in counted.items() if number > 1]
     if twice:
-        raise ProblemError(f"measures: expected outputs with names of their own, got {', '.join(twice)}")
+        raise ProblemError(f"measures: expected outputs with different names, got {', '.join(twice)}")
 
 
 def undeclared(array: np.ndarray) -> Output:

@@ -69,7 +69,7 @@ def draw_random(
         for name, size in (("num_sequences", num_sequences), ("num_tokens", num_tokens), ("dim", dim))
     )
     if check_flag("self_attention", self_attention) and check_flag("prompt", prompt):
-        raise ProblemError("self_attention: expected False for a prompt, which has no queries, got True")
+        raise ProblemError("self_attention: expected False for a prompt, which has no queries")
     ends = np.cumsum([n, d, n * T * d, n * d])
     # one call for each trial, because drawing few numbers takes less time than calling
     labels, head, tokens, queries = np.split(

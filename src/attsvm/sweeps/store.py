@@ -50,7 +50,7 @@ HEADER, DATA, NEW, RECORDS, NAMES, LOCK = "sweep.json", "data.zarr", "new.zarr",
 OUR_ATTRIBUTES = ("id", "outputs")
 """Attributes of the group that a dataset does not show: the order of its outputs, and the id that 1.0 gave a store."""
 
-MISSING = "none; run the sweep again to write it"
+MISSING = "no file; run the sweep again to write it"
 DAMAGED = "a damaged one; delete it and run the sweep again to write it"
 LOST = "a damaged one; restore it from a copy, or run the sweep in another folder"
 
@@ -104,9 +104,7 @@ class SweepStore:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise ProblemError(
-                        f"{self.given}: expected a sweep that no other process runs, got one that is running"
-                    ) from None
+                    raise ProblemError(f"{self.given}: another process is running this sweep") from None
                 except OSError as error:
                     raise ProblemError(f"{self.given}: cannot be locked ({error.strerror or error})") from error
             yield
@@ -132,7 +130,7 @@ class SweepStore:
             ours, theirs = definition.described(), attributes["definition"]
             differs = next((name for name in ours if ours[name] != theirs.get(name)), "hash")
             raise ProblemError(
-                f"{self.given}: expected a store of this sweep, got one of another sweep, whose {differs} is "
+                f"{self.given}: expected a store of this sweep, got one of another sweep: its {differs} is "
                 f"{_short(theirs.get(differs))} and not {_short(ours.get(differs))}"
             )
         begun = attributes["device"]

@@ -35,10 +35,10 @@ LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
 @suggests
 @dataclass(eq=False, repr=False)
 class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
-    """Attention over the words of a text, combined with a linear model of n-grams where that is better.
+    """Attention over the words of a text, combined with a linear model of n-grams if that is better.
 
-    Texts go in: the words, their vectors and their pairs are learned by ``fit``. The output is
-    w₁ (Σ_t a_t v'x_t + b₁) + w₂ (c'z + b₂). The x_t are the vectors of the words, a the attention of one trained prompt
+    ``fit`` learns the words, their vectors and their pairs from texts. The output is w₁ (Σ_t a_t v'x_t + b₁) + w₂ (c'z
+    + b₂). The x_t are the vectors of the words, a the attention of one trained prompt
     (:class:`attsvm.AttentionClassifier`), and z TF-IDF weights of words and pairs of neighbouring words, on which c is
     trained by logistic regression. So the output is a sum of one term for each word and each n-gram, which
     :meth:`contributions` returns.
@@ -46,34 +46,33 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     parts : {"auto", "attention", "both"}
-        "both" combines attention with n-grams; w is fitted to their outputs for texts that they were not trained on.
-        "auto" does so if the loss on these texts is smaller by more than one standard error than that of attention
-        alone and that of n-grams alone, and otherwise takes one of these. ``choice_`` says which and why. "attention"
-        trains no n-grams and holds no texts out, which takes half of the time for thousands of texts, and a fifth of it
-        for hundreds.
+        "both" combines attention with n-grams; w is fitted to their outputs for held-out texts. "auto" does so if this
+        reduces the loss on these texts by more than one standard error, compared with attention alone and with n-grams
+        alone; otherwise it uses one of them. ``choice_`` says which, and why. "attention" trains no n-grams and holds
+        out no texts, which takes half of the time for thousands of texts, and a fifth of it for hundreds.
     tokenizer : str or callable, optional
-        What splits a text into words: "words", the default, by Unicode's rules (UAX #29) and lower-cased; "spaces";
+        How to split a text into words: "words", the default, by Unicode's rules (UAX #29) and in lower case; "spaces";
         "characters"; a function from a text to a list of words, or its import path ``package.module:name``; or a fast
-        tokenizer of Hugging Face, by its folder or its name on the hub.
+        Hugging Face tokenizer, given by its folder or its name on the hub.
     embed : str or path, optional
         A folder with a pretrained transformer, whose last hidden states replace the word vectors.
     dim : int
         Length d of a word vector.
     min_documents : int
-        Number of training texts that a word or a pair must occur in to be known.
+        Least number of training texts with a word or a pair for it to be known.
     max_length : int
-        Number of known words of a text that attention reads, from its beginning. N-grams are those of the whole text.
+        Number of known words that attention reads from the beginning of a text. N-grams are taken from the whole text.
     optimizer : str, optional
         Trains the attention, as for :class:`attsvm.AttentionClassifier`. By default "mirror_descent" if ``p`` is given,
         otherwise "adam".
     p : float, optional
-        The option p of the optimizer, p > 1 for mirror descent.
+        The option p of the optimiser, p > 1 for mirror descent.
     learning_rate : float, optional
-        By default 0.003 for Adam, 0.1 for mirror descent, and the optimizer's own for others.
+        By default 0.003 for Adam, 0.1 for mirror descent, and the default of the optimiser for others.
     max_steps : int
-        Of the attention; early stopping on a tenth of each class usually ends before.
+        Largest number of steps for the attention; early stopping on a tenth of each class usually ends training before.
     random_state : int, RandomState or None
-        For the word vectors, the split for early stopping, the batches and the held-out texts.
+        Determines the word vectors, the split for early stopping, the batches and the held-out texts.
     device : str, optional
         Where attention is trained, and where a transformer runs.
 
@@ -227,7 +226,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         if not isinstance(X, EncodedTexts):
             return encode(read(X), self.encoder_)
         if X.encoder is not self.encoder_:
-            raise ProblemError("X: expected texts that this classifier encoded, got those of another encoder")
+            raise ProblemError("X: expected texts encoded by this classifier, got texts from another encoder")
         return X
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -330,7 +329,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         return TextReport(of(self._decision(encoded)), attention, ngrams)
 
     def predictions(self, X: Any, y: Any = None) -> Predictions:
-        """Everything that is said of new texts: classes, probabilities, and the attention and scores of their words.
+        """All predictions for new texts: classes, probabilities, and the attention and scores of their words.
 
         Parameters
         ----------
@@ -399,7 +398,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         optimizer = self.optimizer or ("adam" if self.p is None else "mirror_descent")
         if ("p" in optimizer_options(optimizer)) != (self.p is not None):
             expected, got = ("a number", "none") if self.p is None else ("none", f"{self.p:g}")
-            raise ProblemError(f"p: expected {expected} for the optimizer {optimizer}, got {got}")
+            raise ProblemError(f"p: expected {expected} for the optimiser {optimizer}, got {got}")
         rate = LEARNING_RATES.get(optimizer) if self.learning_rate is None else self.learning_rate
         given = {"p": self.p, "learning_rate": rate}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

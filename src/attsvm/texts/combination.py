@@ -20,7 +20,7 @@ COMBINED = {"attention": [True, False], "ngrams": [False, True], "both": [True, 
 
 @dataclass(frozen=True)
 class PartsChoice:
-    """Which of attention and n-grams classify texts, with which weights, and why.
+    """Whether attention, n-grams or both classify texts, with which weights, and why.
 
     Attributes
     ----------

@@ -76,7 +76,7 @@ def learn_encoder(texts: Sequence[str], classifier: Any, seed: int) -> EncodedTe
     if classifier.embed is not None:
         if classifier.tokenizer is not None:
             got = repr(classifier.tokenizer)
-            raise ProblemError(f"tokenizer: expected none with embed, which has its own, got {got}")
+            raise ProblemError(f"tokenizer: expected None with embed, which has its own, got {got}")
         return encode(texts, load_states(classifier.embed, classifier.max_length, classifier.device))
     tokenizer = find_tokenizer(classifier.tokenizer)
     documents = split_words(texts, tokenizer)

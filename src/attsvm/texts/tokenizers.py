@@ -53,7 +53,8 @@ class Tokenizer:
         """What a model file holds of it: the name of one that needs nothing else."""
         if self.function is not None or self.name not in NAMED:
             raise ProblemError(
-                f"tokenizer: expected {', '.join(NAMED)} in a model file, got {self.name}; joblib.dump keeps functions"
+                f"tokenizer: expected {', '.join(NAMED)} in a model file, got {self.name}; joblib.dump can save "
+                "functions"
             )
         return {"name": self.name}
 
@@ -171,7 +172,8 @@ def warn_of_unspaced(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -
     unspaced = {word for word in set().union(*documents) if _OF_UNSPACED.match(word)} if tokenizer is WORDS else set()
     if found := sum(2 * len(unspaced.intersection(text)) > len(set(text)) for text in documents) if unspaced else 0:
         warn_caller(
-            f"{found:,} of {len(documents):,} texts are mostly in scripts without spaces between words: each character "
-            "is a word; other tokenizers are 'spaces', if there are some, and a function package.module:name",
+            f"{found:,} of {len(documents):,} texts are mostly in scripts without spaces between words, so each "
+            "character counts as a word; other tokenizers are 'spaces', if the texts have spaces, and a function "
+            "package.module:name",
             RuntimeWarning,
         )

@@ -116,7 +116,7 @@ def read_hypotheses(written: list[dict[str, Any]]) -> tuple[Hypothesis, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Conditions(Batched):
-    """Whether the hypotheses of a theorem hold, with the numbers that decide and the certificate.
+    """Whether the hypotheses of a theorem hold, with the decisive numbers and the certificate.
 
     Every number is an attribute of its name, too: ``conditions.score_gap`` is ``conditions.numbers["score_gap"]``.
     So is a hypothesis without a number: ``conditions.feasible`` says whether it holds. The function that checks a

@@ -58,7 +58,7 @@ class ContextLimit:
 
 
 def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
-    """Compute the longest context in which a head can give its token the probability 1 − ε under a weight decay.
+    """Compute the longest context in which weight decay allows an attention head to give a token the probability 1 − ε.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -105,7 +105,7 @@ def context_limit(value: float, *, decay: float, miss: float) -> ContextLimit:
 
 
 def adam_steps(gap: float, *, b2: float = 0.999) -> float:
-    """Compute the number of steps that Adam on raw gradients needs at least for a least gap of logits.
+    """Compute a lower bound on the number of steps that Adam on raw gradients needs for a given gap of logits.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

@@ -115,7 +115,7 @@ def setting_of(
     problem, parsed = parse_margin_loss(problem, loss)
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else "a head"
-        raise ProblemError(f"problem: expected labels -1 and 1 and a prediction head, got one without {missing}")
+        raise ProblemError(f"problem: expected labels -1 and 1 and a prediction head, but it has no {missing}")
     if problem.key_groups is not None:  # heads that share keys are not bounded one by one
         raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     if attention not in (("combined", "factored") if problem.has_queries else ("combined", "prompt")):

@@ -174,6 +174,6 @@ def _steps_of(problem: Problem, run: Run, trained: TrainedPart) -> _DecayedSteps
         return None
     unit = rule.unit_steps()
     known = {"unit": unit is not None, "together": unit is not None and unit.together}
-    # a normalization after the learning rate leaves nothing of it
+    # a normalisation after the learning rate leaves nothing of it
     rates = rates_of(rule.rate if unit is None else unit.rate, 0, int(made.max()))
     return _DecayedSteps(norm, decay, np.cumsum(rates)[np.maximum(made - 1, 0)], float(rates[-1]), **known)

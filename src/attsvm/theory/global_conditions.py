@@ -43,7 +43,7 @@ def global_convergence_conditions(
     problem : Problem
         With labels ±1, or two classes, and a head, which is not trained.
     init : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt, Solution or Run, optional
-        The initial weights; zeros by default. A run gives its initial weights and its optimizer. It must be a run of
+        The initial weights; zeros by default. A run gives its initial weights and its optimiser. It must be a run of
         all steps on the full gradient, without penalty and with the ``loss`` that is given.
     loss : str, Loss or callable
         As for :func:`attsvm.train`. Slopes of a loss that is not built in are compared at 257 points only.
@@ -63,14 +63,14 @@ def global_convergence_conditions(
         - ``slope``: the smallest −ℓ' over the scores of the data is positive, so the loss decreases.
         - ``excess_loss``: Σ_i ℓ(f_i) − ℓ(γ_i,opt) at the start over min_i ℓ(γ_i,second) − ℓ(γ_i,opt) is below 1. Then
           no weights of this loss or a lower one let a query prefer its second token.
-        - ``step``: the learning rate of the optimizer over the largest one is at most 1. It is 0 if no optimizer is
+        - ``step``: the learning rate of the optimiser over the largest one is at most 1. It is 0 if no optimiser is
           given, ∞ if its steps are not of constant size along the negative gradient.
 
         Further numbers:
 
         - ``lipschitz``: the constant L of :func:`attsvm.theory.lipschitz_constant`.
         - ``largest_rate``, ``largest_step``: 1/L, the largest learning rate of gradient descent, and the longest step
-          of normalized gradient descent. The latter depends on the start, and is 0 where ``excess_loss`` is not
+          of normalised gradient descent. The latter depends on the start, and is 0 where ``excess_loss`` is not
           below 1.
         - ``favourable``: feasible, and either equal scores or a positive gradient margin. With a positive gradient
           margin and a start that is large enough the optimal tokens are reached, see ``start_radius``; equal scores
@@ -104,7 +104,7 @@ def global_convergence_conditions(
               = \frac1n\sum_i |\ell'(f_i)| \sum_{t \ne opt} a_{it}\,(f_i - \gamma_{it})\, m_{it},
 
     and each term is positive. So there is no stationary point on the way. The gradient tends to zero, hence so does
-    a_it for every other token t: every query selects its optimal token. The same holds for normalized steps that are
+    a_it for every other token t: every query selects its optimal token. The same holds for normalised steps that are
     so short that the loss decreases; ``largest_step`` compares the slope with the curvature along a step, which is
     bounded by the excess loss as well.
 
@@ -155,7 +155,7 @@ def global_convergence_conditions(
     largest_rate = np.divide(1.0, lipschitz, out=np.full(lipschitz.shape, np.inf), where=lipschitz > 0)
     largest_step = level.longest_step(level.excess(start), np.asarray(solution.margin))
     step = np.broadcast_to(_step(optimizer, largest_rate, largest_step), excess.shape)
-    assumed = " (assumed: no optimizer is given)" if optimizer is None else ""
+    assumed = " (assumed: no optimiser is given)" if optimizer is None else ""
     gap, slope = level.score_gap, np.min(np.where(found.compared, found.least_slope, np.inf), axis=(-2, -1))
 
     def spread(of_problems: np.ndarray) -> np.ndarray:
@@ -191,7 +191,7 @@ def global_convergence_conditions(
 def _step(
     optimizer: optax.GradientTransformation | None, largest_rate: np.ndarray, largest_step: np.ndarray
 ) -> np.ndarray:
-    """The rate of an optimizer over the largest one; 0 without an optimizer."""
+    """The rate of an optimiser over the largest one; 0 without an optimiser."""
     if optimizer is None:
         return np.zeros(())
     steps: Steps = getattr(optimizer, "steps", Steps())
@@ -232,7 +232,7 @@ def _gradient_margin(problem: Problem, descent: np.ndarray, chosen: np.ndarray, 
 def given_start(
     problem: Problem, init: Any, loss: OutputLoss, optimizer: str | optax.GradientTransformation | None
 ) -> tuple[np.ndarray, optax.GradientTransformation | None]:
-    """The initial weights, and the optimizer; zeros and None if they are not given.
+    """The initial weights, and the optimiser; zeros and None if they are not given.
 
     Raises ProblemError if they do not fit, or the run is of another objective.
     """
@@ -259,8 +259,8 @@ def _first_weights(problem: Problem, run: Run, loss: OutputLoss) -> np.ndarray:
             or np.abs(expected - found).max() > AGREEMENT * np.abs(expected).max()
         ):
             raise ProblemError(
-                f"init: expected a run of the {loss.name} loss of this problem, without penalty and with the head "
-                "fixed, got one with other losses"
+                f"init: expected a run on this problem with the {loss.name} loss, a fixed prediction head and no "
+                "penalty, got one with other losses"
             )
     return check_weights(problem, run.history["weights"][0])
 

@@ -36,7 +36,7 @@ BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross
 
 # statements that are not checked where another hypothesis fails
 RATE_OF_LOSS = "the learning rate is at most 1/L"
-RATE_OF_CONE = "the learning rate is at most that of the cone"
+RATE_OF_CONE = "the learning rate is at most the largest one for the cone"
 IN_CONE = "the weights are in a cone that gradient descent does not leave"
 
 BEYOND_ROUNDING = 100
@@ -99,7 +99,7 @@ def _full_batch(run: Run) -> Hypothesis:
 
 def decreasing_loss(problem: Problem, run: Run) -> Hypothesis:
     """State that the loss decreases over the possible margins; sampled for a loss of the user's own."""
-    key, statement = "decreasing_loss", "the loss decreases over the scores of the tokens"
+    key, statement = "decreasing_loss", "the loss decreases as the scores of the tokens grow"
     known = run.loss_name in BUILT_IN
     # the outputs of other models have another range than the scores
     scored = run.head == "linear" and problem.head is not None and problem.num_classes is None
@@ -114,7 +114,7 @@ def decreasing_loss(problem: Problem, run: Run) -> Hypothesis:
 
 def same_problem(problem: Problem, run: Run) -> Hypothesis:
     """State that the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
-    return Hypothesis("same_problem", "the problem is that of the run", run.data_hash == problem.data_hash or None)
+    return Hypothesis("same_problem", "the run was trained on this problem", run.data_hash == problem.data_hash or None)
 
 
 def separable(solution: Solution) -> Hypothesis:
@@ -140,7 +140,7 @@ def rotation_hypotheses(solution: Solution, used: Norm) -> list[Hypothesis]:
     value = np.reshape(solution.value, feasible.shape + (1,) * (len(of_heads) + 2))
     kept = np.linalg.svd(norm.blocks(weights), compute_uv=False) > NO_RANK * value
     ranks = kept.sum(axis=-1).max(axis=(*of_heads, -1)).astype(float)
-    statement = "the Att-SVM has a rank of at most 1 at each frequency, which rotated factors can have"
+    statement = "the Att-SVM has a rank of at most 1 at each frequency, as rotated factors require"
     holds = np.where(feasible == 1, ranks <= 1, np.nan)
     return [worst_case("rank_one", statement, holds, ranks, "is the largest rank", least=False)]
 
@@ -171,9 +171,9 @@ def arithmetic_hypotheses(problem: Problem, run: Run, distance: np.ndarray | Non
     finite = np.isfinite(largest) & np.isfinite(run.loss) & (np.asarray(run.status) != Status.NON_FINITE)
     first = np.asarray(-1 if run.precise_until is None else run.precise_until)
     return [
-        worst_case("last_step_moved", "the last step moved the logits, in spite of rounding", moved, change, "logits"),
+        worst_case("last_step_moved", "the last step changed the logits, despite rounding", moved, change, "logits"),
         Hypothesis("finite", "all weights of the run are finite", bool(np.all(finite))),
-        Hypothesis("precise", "no logit exceeded 1e8, from where on rounding decides", bool(np.all(first < 0))),
+        Hypothesis("precise", "no logit exceeded 1e8, beyond which rounding decides", bool(np.all(first < 0))),
     ]
 
 
@@ -232,7 +232,7 @@ def mirror_descent(run: Run) -> Theorem:
 def gradient_flow() -> Theorem:
     """Keys and queries: a theorem for gradient flow."""
     return Theorem(
-        f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularization path",
+        f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularisation path",
         (
             # discrete steps never are, so that this theorem proves no run, and is only named
             Hypothesis("gradient_flow", "the steps are those of gradient flow, in continuous time", False),

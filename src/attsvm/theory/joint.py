@@ -72,7 +72,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: the assumptions of the
-    joint regularization path; Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*.
+    joint regularisation path; Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*.
 
     Examples
     --------

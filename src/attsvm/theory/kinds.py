@@ -104,7 +104,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
         A run, or weights. Their scale matters: the softmax must be saturated.
     norm : str, float or Norm, optional
         The norm of the Att-SVM. By default that of the run, as in :func:`attsvm.predict_direction`; the Frobenius norm
-        for others. Required for a run whose optimizer has no norm.
+        for others. Required for a run whose optimiser has no norm.
 
     Returns
     -------
@@ -203,7 +203,9 @@ def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, .
     found = weights.shape[: weights.ndim - (2 if problem.has_queries else 1)]
     trials, batch = found[: len(found) - len(problem.batch_shape)], found[len(found) - len(problem.batch_shape) :]
     if batch != problem.batch_shape:
-        raise ProblemError(f"{name}: expected axes that end with the problem's, {problem.batch_shape}, got {found}")
+        raise ProblemError(
+            f"{name}: expected axes that end with those of the problem, {problem.batch_shape}, got {found}"
+        )
     return trials
 
 

@@ -21,7 +21,7 @@ def kkt_ratio(
     *,
     scope: str = "heads",
 ) -> np.ndarray | float:
-    """The margin of W = KQ' over what the linearised margins would allow: 1 exactly at a KKT point.
+    """The margin of W = KQ' divided by the best that the linearised margins allow: 1 exactly at a KKT point.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

@@ -122,7 +122,7 @@ class Rates(Batched):
 
     @property
     def evidence(self) -> float | np.ndarray:
-        """AIC of the poly-log law less that of the power law: positive where the power law fits better."""
+        """AIC of the poly-log law minus AIC of the power law: positive where the power law fits better."""
         return plain(np.asarray(self.polylog.aic) - np.asarray(self.power.aic))  # type: ignore[no-any-return]
 
     @property

@@ -29,7 +29,7 @@ def judge_layers(
     ``run``: has the fields of a run of one layer that are read here. ``saturation``: the least largest probability of
     a softmax on the selected path.
     """
-    # one optimizer trains all layers, so that their Att-SVMs have one norm
+    # one optimiser trains all layers, so that their Att-SVMs have one norm
     known, used = known_limits(run, queries), solutions[0].norm
     rows = [
         *training_hypotheses(run, known, used),

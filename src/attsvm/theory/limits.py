@@ -104,14 +104,15 @@ def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
         ),
         worst_case(
             "best_for_head",
-            "the selected tokens are the best ones for the max-margin head",
+            "the selected tokens are the best for the max-margin head",
             gap > 0,
             gap,
             "least gap of scores",
         ),
         worst_case(
             "one_grows_faster",
-            "one radius, of head or attention, grows faster than the other, or no label has slack",
+            "the radius of the head grows faster than that of the attention or the other way round, or no label has "
+            "slack",
             settled,
             np.where(slack.any(axis=own), np.abs(trend), np.inf),
             "power of the steps",

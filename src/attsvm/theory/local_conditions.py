@@ -62,7 +62,7 @@ class TokenConstants(NamedTuple):
 def local_convergence_conditions(
     problem: Problem, selected: Any, loss: LossName = "logistic", *, opening: float | None = None
 ) -> Conditions:
-    r"""Compute a cone around the Att-SVM direction of a locally optimal selection that gradient descent does not leave.
+    r"""Compute a cone around the Att-SVM of a locally optimal selection that gradient descent does not leave.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def mini_batch_direction(
     tol: float = 1e-8,
     max_steps: int | None = None,
 ) -> MiniBatchDirection:
-    """Find the weights of largest expected margin of a mini-batch, where descent on the log excess of batches leads.
+    """Find the weights of largest expected margin of a mini-batch, to which descent on the log excess of batches leads.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -201,7 +201,7 @@ def _direction(
     n = problem.num_sequences
     size = check_integer("batch_size", batch_size, 1, n)
     if problem.num_heads is not None or norm.head_axes:
-        raise ProblemError("problem: expected one attention head, got several; pass the problem of one of them")
+        raise ProblemError("problem: expected one attention head, got several; pass the problem of one head")
     sets = selection_sets(problem, selected)
     constraints = Constraints.of(problem, sets)
     if constraints.equality is not None:

@@ -23,7 +23,7 @@ _LEAST_REST = 1e-12  # keeps the ratio finite at the optimal token itself
 
 
 def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditions:
-    """Evaluate the conditions for the limit of the regularisation path under a head of any kind.
+    """Evaluate the conditions for the limit of the regularisation path under any prediction head.
 
     If each query has a token with y h(x_opt) − y h(Σ a_t x_t) ≥ c (1 − a_opt) for all attention a and some c > 0, then
     the excess of a decreasing loss lies between two multiples of the largest 1 − a_opt, for h with bounded slope.
@@ -66,7 +66,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: regularization paths
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*: regularisation paths
     with nonlinear heads.
 
     Examples
@@ -83,7 +83,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     problem.check_one_head()
     problem = problem.binary
     if problem.labels is None:
-        raise ProblemError("problem: expected labels -1 and 1, got no labels")
+        raise ProblemError("problem: expected labels -1 and 1")
     objective, parameters = Objective.of(
         problem, parse_attention(None, problem, None), parse_head(head), parse_loss("logistic", None)
     )

@@ -17,7 +17,7 @@ from attsvm.training import Run
 
 # the source of the theorem, and the statement on all later steps
 SOURCE = "docs/notes/normalised_descent.md: normalised gradient descent in the cone of local_convergence_conditions"
-SHORT_STEPS = "this and all later steps are at most the longest one of the cone"
+SHORT_STEPS = "this and all later steps are at most as long as the cone allows"
 
 
 def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> Theorem:
@@ -45,7 +45,7 @@ def normalised_descent(problem: Problem, run: Run, so_far: list[Hypothesis]) -> 
 
 def normalised_steps(steps: Steps) -> Hypothesis:
     """State that the steps are of normalised gradient descent, with known lengths that do not depend on the weights."""
-    statement = "the steps are those of normalized gradient descent with known lengths, not relative to the weights"
+    statement = "the steps are those of normalised gradient descent with known lengths, not relative to the weights"
     plain = (steps.kind, steps.normalised, steps.momentum, steps.relative) == ("gradient", "step", 0, False)
     known = True if steps.schedule is not None else None
     return Hypothesis("normalised_steps", statement, known if plain else False, steps.learning_rate, "learning rate")

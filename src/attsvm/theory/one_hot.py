@@ -62,7 +62,7 @@ def one_hot_limit(
         "penalty", "a penalty is added to the loss", None if penalty is None else penalty > 0, penalty
     )
     if penalty is None:
-        source = "whether a penalty was added is not recorded; the Att-SVM is for comparison"
+        source = "it is not recorded whether a penalty was added; the Att-SVM is for comparison"
         return OneHotLimit(solution, None, None, Judgement(Standing.NONE, source, (*kept, by_penalty)))
     if not penalty:
         source = (

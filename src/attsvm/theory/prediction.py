@@ -45,14 +45,15 @@ from attsvm.training import MAPS, Run, parse_map
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Batched):
-    """The limit of a run, and how well it is known.
+    """The limit of a run, and its level of evidence.
 
     Attributes
     ----------
     solution : Solution
-        The Att-SVM; ``solution.direction`` is the predicted direction of ``run.weights``, or, if some parameters of the
-        attention are fixed, of the one that is trained (of Q' for Q), unless ``mini_batch`` or ``point`` is another.
-        Under the sigmoid that of n·T sequences (x_it, 0), which select the first or the second.
+        The Att-SVM. ``solution.direction`` is the predicted direction of ``run.weights`` or, if some parameters of the
+        attention are fixed, of the trained parameter (of Q' for Q), unless ``mini_batch`` or ``point`` predicts another
+        direction. Under the sigmoid, it is the Att-SVM of n·T sequences (x_it, 0), which select the first or the second
+        token.
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
@@ -60,17 +61,17 @@ class Prediction(Batched):
         classes, and under a nonlinear prediction head or a loss that does not decrease over the scores, where these are
         the tokens whose probability exceeds 1e-3; under the sigmoid those of positive logit.
     standing : Standing
-        ``proved``: every hypothesis of a theorem was checked on this run and holds. ``measured``: runs of this kind
-        reached a mean margin ratio of at least 0.95 of the best one, and this run is within the range that was
-        measured. ``conjecture``: it is outside. ``none``: nothing is predicted, and the Att-SVM is for comparison only.
-        For a batch: that of all trials together.
+        The level of evidence. ``proved``: every hypothesis of a theorem was checked on this run and holds.
+        ``measured``: runs of this kind reached a mean margin ratio of at least 0.95, and this run is within the range
+        that was measured. ``conjecture``: it is outside of that range. ``none``: nothing is predicted, and the Att-SVM
+        is only for comparison. A batch has one level for all trials together.
     source : str
         The reference, or the measurement and its command.
     hypotheses : tuple of Hypothesis
-        What the theorem, if there is one, and the measurement assume, each with the number that decides.
+        The assumptions of the theorem, if there is one, and of the measurement, each with the decisive number.
     relaxed : bool ndarray, shape (*batch_shape, n[, Q]), or None
-        For a prediction head that is trained with the attention: the queries that need only a margin of 0, because
-        their label has slack and the head grows faster than the attention.
+        If the prediction head is trained with the attention: the queries that need only a margin of 0, because their
+        label has slack and the head grows faster than the attention.
     head : Solution or None
         For such a run: the max-margin head on the selected tokens, which is the direction of v.
     direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
@@ -171,7 +172,7 @@ class Prediction(Batched):
 def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | None = None) -> Prediction:
     """Predict the limit of a run: the Att-SVM of the tokens it selects, or a minimiser where the weights stay finite.
 
-    The norm is that of ``run.limit``, which the optimizer provides:
+    The norm is that of ``run.limit``, which the optimiser provides:
 
     ==================  ============================  ====================================================
     trained             by                            direction
@@ -207,10 +208,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     any, sigmoid        any                           the SVM of single tokens, by the signs of the run's logits
     ==================  ============================  ====================================================
 
-    How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
+    The level of evidence, ``standing``, depends on the run, whose ``hypotheses`` are listed with their numbers:
 
     - *proved* only if every hypothesis of a theorem holds. Theorems are known for gradient descent on W and p with a
-      small constant learning rate or with normalized steps, once the weights are in a cone that these do not leave, and
+      small constant learning rate or with normalised steps, once the weights are in a cone that these do not leave, and
       for the token loss on graphs without cycles. Most default runs reach such a cone. For mirror descent the paper
       states no numbers for its hypotheses, so they are not checked. For a penalty, gradient descent converges to the
       only minimiser if the penalty outweighs the curvature of the loss.
@@ -223,14 +224,15 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
       measured, where the loss increases, where the selection is not locally optimal, or if ``norm`` is not that of the
       steps. The Att-SVM is returned for comparison.
 
-    Steps on factors are short if they change no logit by more than about 1. ``run.history["logit_change"]`` of the
-    later half of each trial decides. Few columns are fewer than the rank that the solution may
-    need: for norms that do not change under rotations of the queries, the number of queries.
+    Steps on factors are short if they change no logit by more than about 1, which is read from
+    ``run.history["logit_change"]`` in the later half of each trial. Factors have few columns if these are fewer than
+    the rank that the solution may need: for norms that do not change under rotations of the queries, the number of
+    queries.
 
     With several attention heads, the joint norm of gradient descent is a sum over them (of the nuclear norms for
-    factors, of the squared Frobenius norms for W), so each solves an Att-SVM of its own, and all reach the same margin:
-    the directions of all attention heads together, as they are, predict the direction of all weights. Results have
-    their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
+    factors, of the squared Frobenius norms for W), so each head solves its own Att-SVM, and all reach the same margin:
+    the directions of all attention heads together, without rescaling, predict the direction of all weights. Results
+    have their axis behind the batch axes of the run; a norm of all attention heads together has one solution for them.
 
     Rotated K and Q (RoPE) have one pair of columns for each frequency, and their products are complex matrices of rank
     one. The norm of the Att-SVM is a convex bound on ½(‖K‖² + ‖Q‖²). Where a rank of the Att-SVM exceeds 1 the bound is
@@ -265,9 +267,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         The problem of the run.
     run : Run
     norm : str, float or Norm, optional
-        By default the norm of the limit. Required if that is not known, as for most optimizers of optax; that of those
-        with default options and without decay for which a norm was measured is known. If parameters are fixed, it is
-        a norm of the trained one.
+        By default the norm of the limit. Required if that norm is not known, as for most optax optimisers; it is known
+        for those for which a norm was measured, with default options and without decay. If parameters are fixed, it is
+        a norm of the trained parameter.
 
     Returns
     -------
@@ -277,9 +279,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     Raises
     ------
     ProblemError
-        If the norm of the limit is not known and none is given, or it is not the same for all trials, whose numbers are
-        named; the run did not train its attention, or it does not fit the problem. For the token loss, if equal tokens
-        have different keys, or a context lacks its label.
+        If the norm of the limit is not known and not given, or differs between trials (the message lists them); if the
+        run did not train its attention, or does not fit the problem. For the token loss, if equal tokens have different
+        keys, or a context lacks its label.
 
     See Also
     --------
@@ -290,8 +292,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularization paths of p and of (v, p). Tarzanagh,
-    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear prediction
+    Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularisation paths of p and of (v, p). Tarzanagh,
+    Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularisation path of (K, Q), nonlinear prediction
     heads.
     Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v. Li, Huang, Ildiz, Rawat and Oymak (2024):
     next tokens. Sheen, Chen, Wang and Zhou (2024): gradient flow on (K, Q).
@@ -363,7 +365,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         # the last row, the decreasing loss, is among `more` where it is needed
         rows = [*rows[:-1], *more]
     elif part.trains_head and problem.num_heads is None:
-        # (v, W) or (v, p): queries are relaxed as on the joint regularization path of the papers
+        # (v, W) or (v, p): queries are relaxed as on the joint regularisation path of the papers
         solution, head, relaxed, more = joint_direction(problem, run, part, used)
         rows, model = [*rows, *more], "trained head"
     else:

@@ -65,7 +65,7 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
     if not is_feasible(solution).all():
-        raise ProblemError("prediction: expected a feasible Att-SVM, got an infeasible one, which has no direction")
+        raise ProblemError("prediction: expected a feasible Att-SVM, because an infeasible one has no direction")
     part = trained_part(problem, run)
     steps, weights = run.history["steps"], part.history
     axis = (-2, -1) if part.problem.has_queries else (-1,)

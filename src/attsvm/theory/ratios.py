@@ -50,7 +50,7 @@ def margin_ratio(
     See Also
     --------
     attsvm.margin, attsvm.direction_error
-    attsvm.margin_profile : The ratios of an optimizer in several norms.
+    attsvm.margin_profile : The ratios of an optimiser in several norms.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def factor_ratio(
     *,
     scope: str = "heads",
 ) -> np.ndarray | float:
-    """The margin of W = KQ' over a bound on the best margin of any factors of the same size.
+    """The margin of W = KQ' divided by a bound on the best margin of any factors of the same size.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -149,7 +149,7 @@ def factor_ratio(
 def _scale_to_unit(problem: Problem) -> Problem:
     """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
     if problem.queries is None:
-        raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
+        raise ProblemError("problem: expected queries, because a prompt has no factors K and Q")
     if problem.key_groups is not None:
         raise ProblemError(f"problem: expected one without key_groups, got key_groups={problem.key_groups}")
     num_axes = len(problem.model_shape)

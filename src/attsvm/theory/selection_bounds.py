@@ -122,8 +122,8 @@ def earliest_selection(
     Raises
     ------
     ProblemError
-        If an argument does not fit, the steps of the optimizer have no known length (Adam, relative or decayed steps,
-        normalization by a running average), or no norm of products is known for factors.
+        If an argument does not fit, the steps of the optimiser have no known length (Adam, relative or decayed steps,
+        normalisation by a running average), or no norm of products is known for factors.
 
     See Also
     --------
@@ -145,7 +145,7 @@ def earliest_selection(
     miss = check_number("miss", miss, "a number between 0 and 1/2", lambda x: 0 < x < 0.5)
     of_steps, rate, together = _steps(optimizer, learning_rate, norm)
     if factored and not problem.has_queries:
-        raise ProblemError("factored: expected False for a prompt, which has no factors, got True")
+        raise ProblemError("factored: expected False for a prompt, which has no factors")
     chosen = None if selected is None else token_of_each_query(problem, selection_of(selected))
     # log((1 − δ)/δ)
     need = float(np.log1p(-miss) - np.log(miss))
@@ -167,9 +167,9 @@ def _steps(
     """
     if norm is not None:
         if optimizer is not None:
-            raise ProblemError(f"norm: expected None with an optimizer, got {norm!r}")
+            raise ProblemError(f"norm: expected None with an optimiser, got {norm!r}")
         if learning_rate is None:
-            raise ProblemError("learning_rate: expected a number or a function of the step with norm, got None")
+            raise ProblemError("learning_rate: expected a number or a function of the step, because norm is given")
         rate = normalized_gradient_descent(learning_rate).rule.rate  # checked
         assert rate is not None
         return parse_norm(norm), rate, False
@@ -190,7 +190,7 @@ def _path_of_factors(
 ) -> tuple[Float[np.ndarray, "*batch n Q"], Float[np.ndarray, "*batch"]]:
     """The lengths of paths of K and of Q, or of both together."""
     if init is None:
-        raise ProblemError("init: expected (K, Q) for factors, got None")
+        raise ProblemError("init: expected (K, Q) for factors")
     given = dict(zip("KQ", init, strict=True)) if isinstance(init, tuple | list) and len(init) == 2 else init
     keys, queries = read_factors(problem, given)
     heads = problem.num_heads is not None

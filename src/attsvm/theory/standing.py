@@ -20,7 +20,7 @@ from attsvm.training import Run
 
 
 class Standing(StrEnum):
-    """How well a statement about a limit is known, for one run.
+    """The level of evidence for a statement about the limit of one run.
 
     See Also
     --------
@@ -72,7 +72,7 @@ def known_limits(run: Run, queries: int | None = None) -> TrialLimits:
 
 
 def _with_measured_norm(limit: Limit, run: Run) -> Limit:
-    """The limit with the norm that was measured for one head, if it is that of an optimizer of optax."""
+    """The limit with the norm that was measured for one head, if it is that of an optimiser of optax."""
     own_axes = run.weights.ndim - len(run.batch_shape)
     if limit.norm is not None or "." not in limit.steps.kind or own_axes > (1 if "prompt" in run.attention else 2):
         return limit
@@ -123,15 +123,15 @@ def norm_for(run: Run, norm: str | float | Norm | None, queries: int | None = No
     (first, *others) = by_norm
     if first is not None and not others:
         return first
-    expected = "norm: expected the norm of the Att-SVM to compare with, got None; "
+    expected = "norm: expected the norm of the Att-SVM to compare with, because "
     if not others:
-        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
+        of = "these steps on factors" if run.attention == "factored" else run.optimizer
         more = "".join(f"; {note}" for note in notes(next(iter(limits)).steps, run.attention))
-        raise ProblemError(f"{expected}{reason} no known one{more}")
+        raise ProblemError(f"{expected}the limit of {of} is not known{more}")
     named = [f"{'unknown' if one is None else one.name} for trials {listed(sorted(of))}" for one, of in by_norm.items()]
     raise ProblemError(
-        f"{expected}by the length of the steps of {run.optimizer} it is {', '.join(named)}; give one, or predict "
-        "these trials by themselves"
+        f"{expected}it depends on the length of the steps of {run.optimizer}: {', '.join(named)}; give one, or "
+        "predict these trials separately"
     )
 
 
@@ -233,12 +233,12 @@ def _measured(
     if inside:
         source = f"{yet}{found.text()}{place.more_steps(run, trials, found)}"
     else:
-        source = f"{yet}outside of what was measured: {found.text()}{_advice(run, trials, found)}"
+        source = f"{yet}outside of the measured range: {found.text()}{_advice(run, trials, found)}"
     return Judgement(Standing.CONJECTURE, source, hypotheses)
 
 
 def _measured_otherwise(known: Limit, model: TrainedModel) -> str:
-    """Say that steps of an optimizer of optax on the gradient itself were measured on the normalized one only."""
+    """Say that steps of an optimiser of optax on the gradient itself were measured on the normalised one only."""
     steps = replace(known.steps.family, normalised="step")
     rows = [row for row in table() if row.steps == steps and row.attention == model.attention and not row.batch]
     if "." not in steps.kind or known.steps.normalised == "step" or not rows:

@@ -34,7 +34,7 @@ def trained_part(problem: Problem, run: Run) -> TrainedPart:
     names = list(layer.shapes(problem))
     fixed = {name: run.parameters[name] for name in names if name in run.fixed}
     if len(fixed) == len(names):
-        raise ProblemError(f"run: expected one that trains the attention, got one with {', '.join(names)} fixed")
+        raise ProblemError(f"run: expected trained attention, got a run with {', '.join(names)} fixed")
     reduced = layer.reduced(problem, fixed)
     history, weights = run.history["weights"], run.weights
     if fixed:

@@ -1,4 +1,4 @@
-"""Optimizers for PyTorch whose implicit bias is known. They are subclasses of `torch.optim.Optimizer`.
+"""Optimisers for PyTorch with a known implicit bias. They are subclasses of `torch.optim.Optimizer`.
 
 This module needs the extra ``torch``: ``pip install 'attsvm[torch]'``.
 """

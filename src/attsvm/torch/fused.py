@@ -39,8 +39,8 @@ def compiler_works(device: torch.device) -> bool:
         compiler(lambda x: x + 1.0, fullgraph=True)(torch.zeros(2, device=device))
     except Exception as error:  # whatever keeps it from compiling: no C++ compiler, a platform without support
         warnings.warn(
-            f"attsvm.torch: steps on {device} are slower, because torch.compile fails here ({reason(error)}). A C++ "
-            "compiler is needed; compiled=False takes the same steps without this warning.",
+            f"attsvm.torch: steps on {device} are slower, because torch.compile fails here ({reason(error)}); it "
+            "needs a C++ compiler. compiled=False takes the same steps without this warning.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,7 +1,7 @@
-"""Learning rates of the optimizers here from good learning rates of SGD or Adam.
+"""Learning rates of the optimisers here from good learning rates of SGD or Adam.
 
 Mirror descent moves a weight by about lr·|w|^(2−p)/(p−1)·g, the slope of the link times the step of z; the other
-optimizers move it by lr·D(g). SGD moves it by lr·g, Adam by about lr. The rate is that at which the typical movements
+optimisers move it by lr·D(g). SGD moves it by lr·g, Adam by about lr. The rate is that at which the typical movements
 are equal. Use it as the start of a search.
 """
 
@@ -28,7 +28,7 @@ def lr_from_sgd(
     optimizer: type[MirrorOptimizer] = MirrorDescent,
     **options: Any,
 ) -> float:
-    """The lr at which the first step of an optimizer is about as long as that of SGD.
+    """The lr at which the first step of an optimiser is about as long as that of SGD.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def lr_from_sgd(
         Or :class:`attsvm.torch.SignDescent`, :class:`attsvm.torch.SpectralDescent`, :class:`attsvm.torch.RowDescent`,
         :class:`attsvm.torch.ColumnDescent`.
     **options
-        Options of the optimizer that change the length of its steps, such as ``normalize``, ``momentum`` or ``heads``.
+        Options of the optimiser that change the length of its steps, such as ``normalize``, ``momentum`` or ``heads``.
         With momentum m a gradient moves the weights 1/(1 − m) times as far in all; with normalised steps √((1 + m)/(1 −
         m)) times, if gradients are mostly noise.
 
@@ -91,10 +91,10 @@ def lr_from_adam(
     optimizer: type[MirrorOptimizer] = MirrorDescent,
     **options: Any,
 ) -> float:
-    """The lr at which the first step of an optimizer is about as long as that of Adam.
+    """The lr at which the first step of an optimiser is about as long as that of Adam.
 
     Parameters, result and errors are those of :func:`lr_from_sgd`, with the learning rate of Adam. ``momentum`` is that
-    of the optimizer here.
+    of the optimiser here.
 
     See Also
     --------
@@ -133,7 +133,7 @@ def _matched(
     # groups for AdamW have its rate already
     own_groups = [(position, group) for position, group in enumerate(made.param_groups) if not group["adamw"]]
     if not own_groups:
-        raise ValueError("parameters: expected some that are not for AdamW, got groups with adamw=True only")
+        raise ValueError("parameters: expected some outside of the groups with adamw=True")
     first = own_groups[0][1]
     for position, group in own_groups:
         _check_equal(first, group)
@@ -151,7 +151,7 @@ def _matched(
             else:
                 rates_from_zero.append((parameter.numel(), _rate_from_zero(direction, length, link.p - 1.0)))
     if not (rates or rates_from_zero):
-        raise ValueError("parameters: expected nonzero gradients, got none; call backward() first")
+        raise ValueError("parameters: expected nonzero gradients; call backward() first")
     # each gradient moves the weights by lr·g/(1 − momentum) in all, for SGD as well
     grows = 1.0 / (1.0 - first["momentum"])
     own = _growth(first)
@@ -177,7 +177,7 @@ def rate_of_weights(
     if not issubclass(optimizer, MirrorDescent):
         return lr / _growth(group)
     if not group["normalize"]:
-        raise ValueError("normalize: expected True where no gradient is given, got False; see lr_from_adam")
+        raise ValueError("normalize: expected True, because no gradient is given; see lr_from_adam")
     p = float(group["p"])
     q = p / (p - 1.0)
     # ‖g‖_q = (n·E|x|^q)^(1/q), and E|x|^q of a normal x

@@ -37,7 +37,7 @@ def layout_of(group: dict[str, Any]) -> MatrixLayout:
 def check_layout(layout: MatrixLayout, shape: torch.Size) -> None:
     """Raise ValueError unless a tensor of a shape has such blocks."""
     if layout.blocks is not None and (layout.heads != 1 or layout.fused):
-        raise ValueError("blocks: expected None with heads or fused, which say what a block is, got both")
+        raise ValueError("blocks: expected None with heads or fused, which define the blocks")
     if len(shape) < 2 or shape.numel() == 0:
         return
     try:
@@ -57,7 +57,8 @@ def doubt_about(layout: MatrixLayout, shape: torch.Size) -> str | None:
         return f"{read}. For a convolution pass flatten=True, for a batch of matrices flatten=False"
     if layout.heads == shape[0] > 1:
         return (
-            f"{read}, each of {layout.heads} heads. If its first axis are the heads, pass heads=1, else flatten=False"
+            f"{read}, each of {layout.heads} heads. If its first axis is the attention heads, pass heads=1, else "
+            "flatten=False"
         )
     return None
 

@@ -31,7 +31,7 @@ class MatrixDescent(MirrorOptimizer):
     params : iterable
         As in :class:`attsvm.torch.MirrorDescent`.
     own : dict
-        ``lr``, ``normalize``, ``scale``, the fields of ``MatrixLayout``, and the options that only this optimizer has.
+        ``lr``, ``normalize``, ``scale``, the fields of ``MatrixLayout``, and the options that only this optimiser has.
     shared : dict
         Options of :class:`SharedOptions`.
     """
@@ -98,7 +98,7 @@ class MatrixDescent(MirrorOptimizer):
         ]
         along, found = iter(self._along(group, matrices, rounded)), list(tensors)
         for i, (stacks, put_back) in zip(where, apart, strict=True):
-            if tensors[i].ndim < 2:  # a vector has norm 1 for every optimizer
+            if tensors[i].ndim < 2:  # a vector has norm 1 for every optimiser
                 parts = [_scaled(scale, unit_lines(stack, (-2, -1)), 1) for stack in stacks]
             else:
                 parts = [_scaled(scale, next(along), self._squares(*stack.shape[1:])) for stack in stacks]
@@ -151,10 +151,10 @@ class _LineDescent(MatrixDescent):
 
 
 class RowDescent(_LineDescent):
-    """Steps of length lr of each row of a weight matrix: the gradient with each row divided by its length.
+    """Steps of length lr for each row of a weight matrix: the gradient with each row divided by its length.
 
     A linear layer stores the transposed matrix: the rows of its weight (H·m, d) are the columns of the keys K_h (d, m).
-    So short steps of this optimizer on two linear layers maximise the margin in the nuclear norm of W = KQ'.
+    So short steps of this optimiser on two linear layers maximise the margin in the nuclear norm of W = KQ'.
 
     Parameters
     ----------
@@ -193,10 +193,10 @@ class RowDescent(_LineDescent):
 
 
 class ColumnDescent(_LineDescent):
-    """Steps of length lr of each column of a weight matrix: the gradient with each column divided by its length.
+    """Steps of length lr for each column of a weight matrix: the gradient with each column divided by its length.
 
     A linear layer stores the transposed matrix: the columns of the m rows of a head in its weight (H·m, d) are the rows
-    of the keys K_h (d, m). So short steps of this optimizer on two linear layers, with ``heads``, maximise the margin
+    of the keys K_h (d, m). So short steps of this optimiser on two linear layers, with ``heads``, maximise the margin
     in the γ2 norm of W = KQ'.
 
     Parameters

@@ -61,15 +61,15 @@ class MirrorDescent(MirrorOptimizer):
         zero hardly move: at p = 1.1, w = 0.02 needs \|z\| = 0.68. With δ of about the size of the weights of a layer
         they move at once, and more weights stay small. ψ is then the Moreau envelope of (1/p)‖·‖_p^p.
     maximize : bool, default False
-        Maximize instead of minimize.
+        Maximise instead of minimise.
     adamw : bool, default False
         For parameter groups: True updates the group by AdamW, with the ``lr``, ``weight_decay``, ``betas`` and ``eps``
         of the group, as `torch.optim.AdamW` does. :func:`attsvm.torch.param_groups_of` makes such groups.
     betas, eps : default (0.9, 0.999) and 1e-8
-        Of AdamW.
+        Options of AdamW.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
-        What to do if a gradient of the group holds an infinity or a NaN, or is so large that new weights or state would
-        (for p < 2 without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in
+        What to do if a gradient of the group contains infinity or NaN, or is so large that new weights or state would
+        (for p < 2 without ``normalize``, a finite gradient can have this effect). "skip" warns, counts the step in
         ``skipped_steps`` and leaves weights and state unchanged; "raise" raises an error and leaves them unchanged,
         too. Both synchronize with the device once per step, and copy weights and state before a step with such large
         gradients. "unchecked" does not test. With a GradScaler its test of the gradients is used instead, without a
@@ -191,8 +191,8 @@ class MirrorDescent(MirrorOptimizer):
                 warnings.warn(
                     f"MirrorDescent: {name} started at zero, and {share:.0%} of its entries are below {_NEAR_ZERO:g} "
                     f"after {_STEPS_AT_ZERO} steps along nonzero gradients. With p = {group['p']} weights leave zero "
-                    "slowly. Give such tensors adamw=True in a group, as attsvm.torch.param_groups_of does, p=2 or "
-                    "linear > 0",
+                    "slowly. For such tensors, set adamw=True in their group, as attsvm.torch.param_groups_of does, "
+                    "or p=2, or linear > 0",
                     RuntimeWarning,
                     stacklevel=8,
                 )

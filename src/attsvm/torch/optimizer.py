@@ -1,4 +1,4 @@
-"""The base of every optimizer here: momentum, weight decay and a step in the mirror variable.
+"""The base of every optimiser here: momentum, weight decay and a step in the mirror variable.
 
     b ← momentum·b + g,    z ← decay·z − lr·D(b),    w ← sign(z)|z|^(1/(p−1)),
 
@@ -34,7 +34,7 @@ MIRROR, BUFFER = "mirror", "momentum_buffer"
 
 
 class SharedOptions(TypedDict, total=False):
-    """Keyword arguments of every optimizer; :class:`attsvm.torch.MirrorDescent` documents them."""
+    """Keyword arguments of every optimiser; :class:`attsvm.torch.MirrorDescent` documents them."""
 
     momentum: float
     nesterov: bool
@@ -79,7 +79,7 @@ class MirrorOptimizer(Optimizer, ABC):
     params : iterable
         Parameters, named parameters or parameter groups. A group may set any option.
     own : dict
-        ``lr``, and the options that only this optimizer has.
+        ``lr``, and the options that only this optimiser has.
     shared : dict
         Options of :class:`SharedOptions`; those that are missing have their default.
 
@@ -87,7 +87,7 @@ class MirrorOptimizer(Optimizer, ABC):
     ----------
     skipped_steps : int
         Number of steps that were skipped, in this process, because a gradient was not finite, or new weights or state
-        would not have been. The optimizer of accelerate, and so of a Trainer, has this one as its ``optimizer``.
+        would not have been. The optimiser of accelerate, and so of a Trainer, has this one as its ``optimizer``.
     """
 
     # a GradScaler then passes its scale on instead of unscaling in place, which it refuses to do for float16 gradients
@@ -104,7 +104,7 @@ class MirrorOptimizer(Optimizer, ABC):
         super().__init__(params, defaults)
         self.nonfinite: NonFinite = nonfinite
         if given and not any(group["adamw"] for group in self.param_groups):
-            raise ValueError(f"{given[0]}: expected a group with adamw=True, which has such an option, got none")
+            raise ValueError(f"{given[0]}: expected a group with adamw=True, because only such groups have this option")
 
     def _forget(self) -> None:
         """Forget what is kept between steps beside the state."""
@@ -155,7 +155,7 @@ class MirrorOptimizer(Optimizer, ABC):
         for _, parameter, gradient in given:
             if gradient.layout != torch.strided:
                 raise RuntimeError(
-                    f"{type(self).__name__} takes dense gradients only, got {gradient.layout} "
+                    f"{type(self).__name__} supports only dense gradients, got {gradient.layout} "
                     f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
                 )
 
@@ -401,7 +401,7 @@ class MirrorOptimizer(Optimizer, ABC):
         ValueError
             If an option is out of range or a parameter is not of a real floating-point type.
         TypeError
-            If the group has an option that the optimizer has not.
+            If the group has an option that the optimiser has not.
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -426,7 +426,7 @@ class MirrorOptimizer(Optimizer, ABC):
         Raises
         ------
         ValueError
-            If the state is that of another optimizer or model, or an option is out of range. Nothing is changed.
+            If the state is that of another optimiser or model, or an option is out of range. Nothing is changed.
         """
         final: dict[str, Any] = {}
 
@@ -457,7 +457,7 @@ class MirrorOptimizer(Optimizer, ABC):
                 hook.remove()
 
     def _check_state(self, saved: dict[str, Any]) -> None:
-        """Raise ValueError unless a state was saved by such an optimizer of such parameters."""
+        """Raise ValueError unless a state was saved by such an optimiser of such parameters."""
         kind = type(self).__name__
         entries = {name for state in saved["state"].values() for name in state}
         for group in saved["param_groups"]:

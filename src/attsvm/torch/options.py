@@ -109,7 +109,7 @@ OPTIONS: dict[str, Option] = {
     "betas": Option("two numbers in [0, 1)", _two_numbers, _tuple_of_list),
     "eps": _number_in(0.0, math.inf),
 }
-"""Every option of an optimizer of this package."""
+"""Every option of an optimiser of this package."""
 
 
 def read_option(name: str, value: Any) -> Any:

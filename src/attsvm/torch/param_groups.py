@@ -1,4 +1,4 @@
-"""Parameter groups of a whole transformer: an optimizer of this package for its matrices, AdamW for the rest."""
+"""Parameter groups of a whole transformer: an optimiser of this package for its matrices, AdamW for the rest."""
 
 import math
 from collections.abc import Iterable
@@ -76,7 +76,7 @@ def param_groups_of(
     heads: Heads = None,
     **options: Any,
 ) -> ParamGroups:
-    """Parameter groups of a transformer: its matrices for an optimizer of this package, AdamW for the rest.
+    """Parameter groups of a transformer: its matrices for an optimiser from this package, AdamW for the rest.
 
     Print the result to see what was decided, and why. It is a list of parameter groups, which may be changed.
 
@@ -89,14 +89,14 @@ def param_groups_of(
         routers, layers outside of the blocks, gains and biases are for AdamW. So is what is not recognised. Frozen
         parameters are left out.
     optimizer : type, default SpectralDescent
-        The optimizer that the groups are for.
+        The optimiser that the groups are for.
     lr : float, optional
         A learning rate of AdamW. Needed by :class:`attsvm.torch.MirrorDescent` and :class:`attsvm.torch.SignDescent`,
         whose rates differ: they are computed from it, the weights as they are now, and the momentum, to two digits.
-        For the others the ``lr`` of the optimizer is that of AdamW, for all groups. With another ``scale`` than
+        For the others the ``lr`` of the optimiser is that of AdamW, for all groups. With another ``scale`` than
         "match_rms" steps have another length, and the rate given here is that of the groups for AdamW only.
     where : {"matrices", "attention"}, default "matrices"
-        "attention" leaves only queries, keys and values to the optimizer.
+        "attention" leaves only queries, keys and values to the optimiser.
     heads : int or (int, int), optional
         Number of heads of the attention layers, or (H, g) with g heads of keys and values, where the modules do not
         say it. Each head is a matrix of its own.
@@ -162,7 +162,7 @@ def param_groups_of(
         group = found.setdefault(key, {"params": [], "name": label, **chosen})
         group["params"].append((place.name, place.parameter))
     if not any("adamw" not in group for group in found.values()):
-        raise ValueError("model: expected trained matrices of hidden layers, found none")
+        raise ValueError("model: expected trainable matrices in hidden layers, found none")
     return ParamGroups(found.values(), rows, left_out)
 
 
@@ -178,7 +178,9 @@ def _check(model: Any, optimizer: Any, lr: Any, where: Any, heads: Any) -> None:
     if where not in ("matrices", "attention"):
         raise ValueError(f"where: expected 'matrices' or 'attention', got {where!r}")
     if lr is None and optimizer in (MirrorDescent, SignDescent):
-        raise ValueError(f"lr: expected a learning rate of AdamW for {optimizer.__name__}, got None")
+        raise ValueError(
+            f"lr: expected the learning rate for AdamW, from which that of {optimizer.__name__} is computed"
+        )
     if lr is not None and not 0.0 < number(lr) < math.inf:
         raise ValueError(f"lr: expected a number > 0, got {lr!r}")
     numbers = heads if isinstance(heads, tuple) and len(heads) == 2 else (heads,)

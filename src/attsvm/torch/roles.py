@@ -188,7 +188,8 @@ def _attention(place: Location, beside: dict[str, Location], heads: Heads) -> Ro
         return None  # such as the input projection of a state-space layer
     if split is None and heads is not None:
         raise ValueError(
-            f"heads: expected a number of heads that fits the {place.rows} rows of {place.name}, got {heads}; pass H, "
+            f"heads: expected a number of heads that divides the {place.rows} rows of {place.name}, got {heads}; pass "
+            "H, "
             "or (H, g) with g heads of keys and values"
         )
     layout = {"transposed": True} if place.transposed else {}

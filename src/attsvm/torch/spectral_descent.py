@@ -18,7 +18,7 @@ _OF_GRADIENTS = (torch.bfloat16, torch.float16)
 
 
 class SpectralDescent(MatrixDescent):
-    """Steps along UV' of the gradient UΣV' (or of its momentum's): steepest descent in the spectral norm.
+    """Steps along UV' for the gradient UΣV' (or its momentum): steepest descent in the spectral norm.
 
     w ← w − lr·UV', b = UΣV' ← momentum·b + g. Every singular direction that the gradient has moves by lr.
 

@@ -1,4 +1,4 @@
-"""From a problem and an optimizer to a run: attention trained until its direction converges.
+"""From a problem and an optimiser to a run: attention trained until its direction converges.
 
 ``attention`` maps parameters to logits; ``objective`` joins attention, softmax pooling, prediction head and loss;
 ``loop`` compiles stretches of steps, and ``session`` spreads the trials over the cores; ``trainer`` has

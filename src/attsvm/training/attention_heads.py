@@ -1,11 +1,11 @@
-"""Several attention heads: where their axis goes between the parameters, the trials of the loop and the optimizer.
+"""Several attention heads: where their axis goes between the parameters, the trials of the loop and the optimiser.
 
 The logits, the pooling and the prediction head of H attention heads in B trials are computed as those of H·B trials, so
 every parametrization and every prediction head is written for one head. Only the outputs of the heads are added up. The
 gradient of each head keeps a scale of its own, however saturated the other heads are.
 
 The axes of an array are (H, ..., B) for the callers of training, (..., H, B) in the state of a training, and
-(..., H·B), with the trials running fastest, inside the objective. The two are one reshape apart. An optimizer sees
+(..., H·B), with the trials running fastest, inside the objective. The two are one reshape apart. An optimiser sees
 (..., H, B), with one scale for all heads, or each head as a parameter (..., B) with its own scale.
 
 Keys that the heads of a group share have an axis of groups in place of that of heads, (..., g, B), and inside the
@@ -36,7 +36,7 @@ class AttentionHeads:
     """The axis of heads. Equal ones share their compiled training."""
 
     number: int | None = None  # H; None for a problem without this axis, whose arrays all methods leave as they are
-    apart: bool = False  # whether the optimizer sees each head as a parameter of its own
+    apart: bool = False  # whether the optimiser sees each head as a parameter of its own
     key_groups: int | None = None  # g, where the heads of a group share K
 
     @property
@@ -79,7 +79,7 @@ class AttentionHeads:
         return settle(self.fold(of_heads))
 
     def seen(self, parameters: Parameters) -> Parameters:
-        """Parameters (..., H, B) as the optimizer sees them."""
+        """Parameters (..., H, B) as the optimiser sees them."""
         if self.number is None or not self.apart:
             return parameters
         length = next(iter(parameters.values())).shape[-1]
@@ -104,7 +104,7 @@ class AttentionHeads:
         return {name: x.reshape(*x.shape[:-1], counts[name], -1) for name, x in rows.items()}
 
     def scaled(self, gradient: ScaledGradient) -> ScaledGradient:
-        """A gradient (..., H·B) with scales (H·B,) as the optimizer sees it."""
+        """A gradient (..., H·B) with scales (H·B,) as the optimiser sees it."""
         if self.number is None:
             return gradient
         found: list[ScaledGradient] = []

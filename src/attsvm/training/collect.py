@@ -80,7 +80,7 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> TrainingRecor
     loss, log_scale = session.first(everything.loss, 1), np.log(2.0) * power
     if np.isnan(loss[-1]).any():
         # no step leads to such a point, so it is the initial one
-        raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
+        raise ProblemError("init: expected a finite loss and finite logits, got NaN or inf; use other initial weights")
     optimizer, limit = setup.optimizer, Limit(None)
     made = optimizer.steps if isinstance(optimizer, Optimizer) else rule_of(optimizer).steps
     if isinstance(optimizer, Optimizer) or made.kind != "unknown":  # of other ones nothing is known
@@ -167,7 +167,7 @@ def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
 
 
 def _weight_decay_of(optimizer: Any, limit: Limit) -> float | None:
-    """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
+    """λ of decoupled weight decay; None for an optimiser of which nothing is known."""
     decay: float | None = dict(getattr(optimizer, "numbers", {})).get("weight_decay")
     return 0.0 if decay is None and limit.steps.kind != "unknown" else decay
 

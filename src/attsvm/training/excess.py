@@ -36,8 +36,8 @@ def check_excess(objective: Objective) -> None:
     for expected, missing in reason.items():
         if missing:
             raise ProblemError(
-                f"optimizer: expected {expected} for one that divides by the excess of the loss, whose infimum is "
-                "known there alone"
+                f"optimizer: expected {expected} for one that divides by the excess of the loss, because its infimum "
+                "is not known otherwise"
             )
 
 

@@ -181,7 +181,7 @@ class TrainingProgram:
         limits = inputs.range.limits
         below = {name: elementwise(_is_below, x, limits[name]) for name, x in trained.items()}
         finite = over_all(jnp.logical_and, below, lambda x: x)
-        # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
+        # for an optimiser whose steps depend on its size, a gradient too small for a float is zero
         sizes = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in gradient.logs.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
         if not self.objective.defined_everywhere:

@@ -20,7 +20,7 @@ ARRAYS_OF_POOLED = 6
 """Queries, their products with the weights, pooled and winning tokens, and the gradients of those."""
 
 ARRAYS_OF_PARAMETERS = 8
-"""Parameters, their gradient, the state of the optimizer, and the new and the old of each."""
+"""Parameters, their gradient, the state of the optimiser, and the new and the old of each."""
 
 
 class Needs(NamedTuple):

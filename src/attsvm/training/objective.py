@@ -105,7 +105,7 @@ class Objective:
         )
         if loss.reads_attention and map != SOFTMAX:
             raise ProblemError(
-                f"map: expected softmax with the {loss.name} loss, which reads its logarithm, got {map.name}"
+                f"map: expected softmax with the {loss.name} loss, which uses its logarithm, got {map.name}"
             )
         loss.check(problem, head, trains_head=train_head)
         objective.check(of_head, problem)
@@ -268,7 +268,7 @@ class Objective:
         return None if len(of_attention) == len(self.shapes(problem)) else self.attention.reduced(problem, of_attention)
 
     def default_optimizer(self, reduced: ReducedProblem | None) -> Optimizer:
-        """The optimizer of a training that is given none."""
+        """The optimiser of a training that is given none."""
         return (self.attention if reduced is None else reduced.attention).default_optimizer()
 
     def limit(self, steps: Steps, problem: Problem, reduced: ReducedProblem | None) -> Limit:

@@ -22,31 +22,31 @@ from attsvm.training.maps.registry import parse_map
 class Run(Result):
     """A training run, or a batch of them: every array starts with the batch axes (trials first, then the problem's).
 
-    With several attention heads the axis of heads follows the batch axes in weights, parameters, selection and
-    probability: ``weights`` (*batch_shape, H, d_k, d_q), ``selected`` (*batch_shape, H, n[, Q]).
+    With several attention heads, their axis follows the batch axes in weights, parameters, selection and probability:
+    ``weights`` (*batch_shape, H, d_k, d_q), ``selected`` (*batch_shape, H, n[, Q]).
 
     Attributes
     ----------
     status : Status, or str ndarray, shape (*batch_shape,)
         ``finished``: all steps were made. ``converged``: a tolerance was met. ``stalled``: the gradient became exactly
-        zero (for mini-batches: throughout an epoch). ``non_finite``: the next step would have left the finite numbers,
-        and the trial keeps its last finite weights. ``interrupted``: stopped by Ctrl-C or by the callback.
+        zero (for mini-batches: throughout an epoch). ``non_finite``: the next step would not be finite, and the trial
+        keeps its last finite weights. ``interrupted``: stopped by Ctrl-C or by the callback.
     weights : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
         The weights of the Att-SVM: W, KQ', p or Wp. The true weights are these times exp(log_scale).
     parameters : dict of str to ndarray
-        "W" | "K", "Q" | "p" | "W", "p", and those of the head ("v" for a linear one), trained or not. The true values
-        of k trained parameters of the attention are these times exp(log_scale/k). Biases are a block of "W"; beside "K"
-        and "Q" they are "b", times exp(log_scale/2).
+        "W" | "K", "Q" | "p" | "W", "p", and the parameters of the prediction head ("v" for a linear one), trained or
+        not. The true values of k trained parameters of the attention are these times exp(log_scale/k). Biases are a
+        block of "W"; beside "K" and "Q" they are "b", times exp(log_scale/2).
     log_scale : float, or ndarray, shape (*batch_shape,)
-        0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). Under normalized steps
-        relative to the weights, larger ones stay near that border, where every softmax is saturated, and their scale is
-        kept here. Thus their norm may exceed the range of floats.
+        0 as long as the largest entry of the weights is below about 1e153 (1e18 in float32). With normalised steps
+        relative to the weights, larger weights are stored near that limit, where every softmax is saturated, and the
+        rest of their scale is stored here. So their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
-        The token of largest logit, the lowest index on ties, the first of equal keys; -1 for padded queries. Under the
-        sigmoid tokens do not compete, and functions that take a selection refuse such a run.
+        The token with the largest logit: the lowest index on ties, the first of equal keys; -1 for padded queries.
+        Under the sigmoid, tokens do not compete, so functions that need a selection refuse such a run.
     probability : ndarray, shape (*batch_shape, n[, Q])
-        The attention of the selected token, of tokens with equal keys together; 0 for padded queries. Under the sigmoid
-        that of the token alone.
+        The attention of the selected token, including tokens with the same key; 0 for padded queries. Under the
+        sigmoid, the attention of the token alone.
     loss : float, or ndarray, shape (*batch_shape,)
         Mean over the unmasked queries, penalty included.
     history : dict of str to ndarray
@@ -56,25 +56,25 @@ class Run(Result):
         change of a logit in the last of those updates, over all heads, queries and tokens, at most the largest float;
         0 at step 0.
     step : int, or int ndarray, shape (*batch_shape,)
-        Updates made; for a trial that stopped early, the step at which it stopped.
+        Number of updates; for a trial that stopped early, the step at which it stopped.
     precise_until : int, None, or int ndarray, shape (*batch_shape,)
-        The first recorded step at which a logit exceeded 1e8. From there the rounding of the logits makes the run a
-        subgradient method on the margins. None if no logit did; -1 in a batch.
+        The first recorded step at which a logit exceeded 1e8. From then on, the rounding of the logits turns the run
+        into a subgradient method on the margins. None if no logit did; -1 in a batch.
     attention, head, optimizer : str
-        Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimizer.
+        Names of the attention, of the prediction head ("linear", "quadratic", "mlp", ...) and of the optimiser.
     norm : Norm or None
-        The norm of the optimizer; None if it is not known.
+        The norm of the optimiser; None if it is not known.
     limit : Limit
-        The Att-SVM that the optimizer is expected to converge to under this attention, and ``limit.steps``, what is
-        known of the steps. If parameters are fixed, its norm is that of the others.
+        The Att-SVM to which the optimiser is expected to converge with this attention; ``limit.steps`` has what is
+        known about the steps. If parameters are fixed, its norm is the norm of the others.
     seed : int
         The seed of the initial weights and of the mini-batches.
     optimizer_state : dict of str to ndarray
-        The leaves of the optimizer's state, numbered, from which training resumes.
+        The leaves of the state of the optimiser, numbered, from which training resumes.
     optimizer_config : dict or None
-        What rebuilds the optimizer; None if it cannot be written to a file.
+        A description from which the optimiser can be rebuilt; None if it cannot be written to a file.
     live_optimizer : optax.GradientTransformation or None
-        The optimizer itself. It is not saved.
+        The optimiser itself. It is not saved.
     live_loss : OutputLoss or None
         The loss itself. It is not saved.
     fixed : tuple of str
@@ -82,21 +82,21 @@ class Run(Result):
     keeps : Keeps
         Which tokens training with its loss keeps.
     batch_size : int or None
-        Sequences in a step; None if each step saw all. This and the following fields are what a prediction depends on;
-        they are "not recorded" in files of version 0.2, and where a run was continued with another value.
+        Number of sequences in a step; None if each step used all. Predictions depend on this and the following fields.
+        They are "not recorded" in files of version 0.2, and in runs that were continued with another value.
     penalty : float
         The factor of ‖θ‖² that was added to the loss.
     loss_name : str
         "custom" for a function or an object.
     map : str
-        From logits to attention, as given to :func:`attsvm.train`.
+        The map from logits to attention, as given to :func:`attsvm.train`.
     weight_decay : float or None
-        Of decoupled weight decay; None if it is not known, as for an optimizer of optax.
+        The decoupled weight decay; None if it is not known, as for optax optimisers.
     start : str
         Where the initial parameters came from: "zeros", "random" (drawn with ``seed``) or "given".
     dtype : str
     data_hash : str
-        That of the problem.
+        The hash of the problem.
     num_biases : int
         m for a problem with biases: the last m rows and the last column of ``weights`` hold b
         (:meth:`attsvm.Problem.blocks`). 0 without them.
@@ -171,13 +171,13 @@ class Run(Result):
 
     @property
     def by_sign(self) -> bool:
-        """Whether its map keeps or drops each token by the sign of its logit, so that none is selected."""
+        """Whether its map keeps or drops each token by the sign of its logit, so that no token is selected."""
         with named_by_file():
             return parse_map(self.map).by_sign
 
     @property
     def steps(self) -> int:
-        """Updates made by the trial that made most."""
+        """Number of updates in the trial with the most."""
         return int(np.max(self.step, initial=0))
 
     def plot(

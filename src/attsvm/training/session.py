@@ -105,7 +105,7 @@ class Session:
         steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch_shape).reshape(-1)
         for i, part in enumerate(self.slices):
             state = self.states[i]._replace(steps=jax.device_put(steps[part]))
-            # another optimizer starts with a new state
+            # another optimiser starts with a new state
             if [x.shape[1:] for x in kept] == [leaf.shape[:-1] for leaf in leaves]:
                 moved = [trials_last(x[part], leaf.dtype) for x, leaf in zip(kept, leaves, strict=True)]
                 state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))
@@ -277,7 +277,7 @@ def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         whole = np.ldexp(x, exponent)
     if not np.isfinite(whole).all():
         raise ProblemError(
-            "init: expected weights that are floats, with log_scale = 0, got larger ones; only normalized steps "
-            "relative to the weights, without a trained head or a penalty, take others"
+            "init: expected weights within the range of floats, with log_scale = 0; only normalised steps relative to "
+            "the weights, with a fixed prediction head and no penalty, can continue from larger ones"
         )
     return np.asarray(whole)

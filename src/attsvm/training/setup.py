@@ -102,9 +102,7 @@ class Setup:
     def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
         if learning_rate is not None:
             if given is None and self.resumed is not None:
-                raise ProblemError(
-                    "learning_rate: expected it with an optimizer, because a run is resumed, got it alone"
-                )
+                raise ProblemError("learning_rate: expected an optimiser with it, because a run is resumed")
             return parse_optimizer(given, learning_rate=learning_rate)
         if given is None:
             given = objective.default_optimizer(self.reduced) if self.resumed is None else optimizer_of(self.resumed)
@@ -216,7 +214,7 @@ def margin_plateau(
 ) -> MarginPlateau | None:
     """Make the finder of trials whose margin no longer grows; None if the margins are not watched.
 
-    Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
+    Margins are measured in the norm of the optimiser, or, if it is Euclidean on factors, in the nuclear norm. The norms
     that other steps on factors induce take too long to compute at every check.
 
     Raises ProblemError if no query of a problem has a token to drop, or the attention is not trained.
@@ -224,7 +222,7 @@ def margin_plateau(
     if stop.margin_tol is None:
         return None
     if reduced is None:
-        raise ProblemError("margin_tol: expected an attention that is trained, got one whose parameters are fixed")
+        raise ProblemError("margin_tol: expected trained attention, but its parameters are fixed")
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
     limit = limit_of(Steps(norm=norm), reduced.attention.name, frequencies=reduced.attention.frequencies)
     return MarginPlateau(reduced.problem, limit.norm or norm, stop.margin_tol)
@@ -288,7 +286,9 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
             raise ProblemError(f"init: expected parameters {', '.join(of_attention + of_head)}, got {unknown[0]!r}")
         fixed = [name for name in init if name in of_head and name not in head_names]
         if fixed:
-            raise ProblemError(f"init: expected train_head=True with {fixed[0]}, got a head that is not trained")
+            raise ProblemError(
+                f"init: expected train_head=True with {fixed[0]}, because the prediction head is not trained"
+            )
         parts = init
     elif len(of_attention) == 1:
         parts = {of_attention[0]: init}

@@ -22,7 +22,7 @@ class Stopping:
     margin_tol : float, optional
         Stop when the margin grew by less than this fraction while the norm of the weights doubled and the selection
         stayed the same: then the margin ratio no longer grows. It is tested when the number of steps is a power of √2.
-        Margins and weights are measured in the norm of the optimizer, ``run.norm``; for Euclidean steps on factors in
+        Margins and weights are measured in the norm of the optimiser, ``run.norm``; for Euclidean steps on factors in
         the nuclear norm.
     gradient_tol : float, optional
         Stop when the Frobenius norm of the gradient of all trained parameters is at most this. Not for mini-batches.
@@ -62,7 +62,7 @@ class MarginPlateau:
     of the norm, so the gain of a doubling is about the remaining gain. Doublings of the number of steps are not used,
     because they say nothing as long as the initial weights are larger than the steps.
 
-    ``norm``: the norm of margin and weights: that of the optimizer.
+    ``norm``: the norm of margin and weights: that of the optimiser.
 
     Raises ProblemError if no query of a problem has a token to drop.
     """

@@ -1,4 +1,4 @@
-"""The main function of training, which returns a run for a problem and an optimizer."""
+"""The main function of training, which returns a run for a problem and an optimiser."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,67 +49,69 @@ def train(
 ) -> Run:
     """Train an attention layer, by default with a softmax, until the direction of its weights converges.
 
-    Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient keeps its relative
-    accuracy however saturated the softmax is, and normalized steps continue where the gradient itself underflows.
+    Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient stays accurate, in
+    relative terms, even if the softmax is saturated, and normalised steps continue where the gradient itself
+    underflows.
 
     Parameters
     ----------
     problem : Problem
-        With labels, and a head unless ``head`` is given. The problems of a batch are trained together. With
-        ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
-        With ``key_groups``, the heads of a group share K (*batch, g, d_k, m).
+        With labels, and with a prediction head unless ``head`` is given. The problems of a batch are trained together.
+        With ``num_heads``, f is the sum over the attention heads, each with its own parameters: W (*batch, H, d_k,
+        d_q). With ``key_groups``, the attention heads of a group share K (*batch, g, d_k, m).
     attention : {"combined", "factored", "gain", "prompt", "key_prompt"}, optional
         s = k'Wz, k'KQ'z, k' diag(g) Wz, k'p or k'Wp. By default combined for a problem with queries, factored with
         ``key_groups``, else a prompt.
     optimizer : optax.GradientTransformation or str, optional
-        One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
-        optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
-        one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q), and likewise for
-        (g, W).
+        An optimiser from :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or
+        any optimiser from optax. By default normalised gradient descent with learning rate 0.1; for factored attention,
+        with one norm over both factors, and step k has length 0.03/(1 + k/4000) times the norm of (K, Q); the same
+        holds for (g, W).
     learning_rate : float or callable, optional
-        That of the optimizer with this name, or of normalized gradient descent if ``optimizer`` is not given: a number,
-        or a function of the step. By default the optimizer's own.
+        The learning rate, a number or a function of the step, for an optimiser given by name, or for normalised
+        gradient descent if ``optimizer`` is not given. By default that of the optimiser.
     steps : int
-        Updates to make, in addition to those of a run that is resumed.
+        Number of updates, in addition to those of a resumed run.
     loss : str, Loss or callable
-        "logistic", "exponential", "linear", "cross_entropy" (class labels) or another name of
-        :mod:`attsvm.losses`, an import path ``package.module:name``, a :class:`attsvm.losses.Loss`, or a function
-        m ↦ ℓ(m) of the margin in JAX, which is differentiated as it is written.
+        "logistic", "exponential", "linear", "cross_entropy" (class labels) or another name of :mod:`attsvm.losses`, an
+        import path ``package.module:name``, a :class:`attsvm.losses.Loss`, or a function m ↦ ℓ(m) of the margin,
+        written in JAX, which is differentiated automatically.
     head : Head or str, optional
-        One of :mod:`attsvm.heads`, by name, as an object, or by an import path. The problem's linear head by default.
+        A prediction head from :mod:`attsvm.heads`, by name, as an object, or by an import path. By default the linear
+        head of the problem.
     train_head : bool
-        Train the head together with the attention, from its given parameters.
+        Train the prediction head together with the attention, starting from the given parameters.
     fixed : sequence of str, optional
-        Names of parameters that keep their initial values: ``("W",)`` trains the prompt of "key_prompt" attention
-        alone. By default none, or those of a run that is resumed, which cannot be changed.
+        Names of parameters that keep their initial values: ``("W",)`` trains only the prompt of "key_prompt" attention.
+        By default none; a resumed run keeps its own, which cannot be changed.
     map : {"softmax", "sparsemax", "entmax1.5", "sigmoid"} or str, optional
-        From logits to attention: another name of :data:`attsvm.training.MAPS`, or an import path
-        ``package.module:name``. By default softmax, or the map of a run that is resumed, which cannot be changed.
-        Sparsemax is one-hot from a margin of 1 on, 1.5-entmax from 2 on; there the gradient is zero, so that training
-        stops, unless there is a ``penalty``. Under the sigmoid the output is Σ_t σ(s_t) x_t.
+        The map from logits to attention: one of these, another name in :data:`attsvm.training.MAPS`, or an import path
+        ``package.module:name``. By default softmax; a resumed run keeps its map, which cannot be changed. Sparsemax is
+        one-hot from a margin of 1 on, and 1.5-entmax from 2 on. There the gradient is zero, so training stops unless
+        there is a ``penalty``. With the sigmoid, the output is Σ_t σ(s_t) x_t.
     rank : int, optional
-        Columns of K and Q, or of W in "key_prompt"; d_k by default.
+        Number of columns of K and Q, or of W in "key_prompt"; d_k by default.
     penalty : float
-        Adds penalty · ‖θ‖², θ all trained parameters.
+        Adds penalty · ‖θ‖² to the loss, where θ are all trained parameters.
     batch_size : int, optional
-        Sequences in a step, drawn without replacement and shuffled anew in each epoch, the same for all trials. A last
-        batch that would be too small is left out. By default all sequences.
+        Number of sequences in a step, drawn without replacement, shuffled again in each epoch, and the same for all
+        trials. An incomplete last batch is left out. By default all sequences.
     stop : Stopping, optional
-        When a trial stops before it has made all steps: ``Stopping(margin_tol=1e-3)`` once its margin no longer grows,
-        ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
+        When a trial stops before it has made all steps: ``Stopping(margin_tol=1e-3)`` stops it once its margin no
+        longer grows, ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
     init : array, (K, Q), dict of parameters, or Run, optional
-        The initial parameters; leading axes in front of the problem's batch are trials. A Run is resumed: its history
-        and the state of its optimizer are continued. By default W and p start at zero, and parameters that are
-        multiplied with each other (K and Q, W of a gain, W and p in "key_prompt") with entries N(0, 1/d) drawn with
-        ``seed``. A gain starts at 1.
+        The initial parameters; axes in front of the problem's batch axes are trials. A Run is resumed, with its history
+        and the state of its optimiser. By default, W and p start at zero. Parameters that are multiplied with each
+        other (K and Q, W of a gain, W and p in "key_prompt") start with entries N(0, 1/d), drawn with ``seed``. A gain
+        starts at 1.
     seed : int
         Seed of the initial parameters and of the mini-batches. Pass the seed of a run to resume it.
     record : int or sequence of int, optional
-        How many log-spaced steps the history holds, or which steps; 50 by default.
+        The number of log-spaced steps that the history records, or the steps themselves. By default 50.
     dtype : {"float64", "float32"}
     device : str, optional
-        "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX, a GPU if there is
-        one.
+        "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default JAX's default device, a GPU if
+        there is one.
     callback : callable, optional
         Called with a :class:`~attsvm.Progress` between stretches of about a quarter of a second. Training stops
         when it returns True.
@@ -119,14 +121,14 @@ def train(
     Returns
     -------
     Run
-        After Ctrl-C, or when the callback stopped it, the run so far, with status ``interrupted``.
+        After Ctrl-C, or if the callback stopped it, the run so far, with status ``interrupted``.
 
     Raises
     ------
     ProblemError
-        If an argument does not fit the problem or another argument, or there is no such device.
+        If an argument does not fit the problem or another argument, or the device does not exist.
     MemoryError
-        If memory does not suffice. The message says how many trials would fit.
+        If there is not enough memory. The message says how many trials would fit.
 
     See Also
     --------
@@ -151,7 +153,7 @@ def train(
     """
     check_is_problem(problem)
     if problem.labels is None:
-        raise ProblemError("problem: expected labels, got none")
+        raise ProblemError("problem: expected labels, but it has none")
     Setup.check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
     resumed = init if isinstance(init, Run) else None

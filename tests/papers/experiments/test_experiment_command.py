@@ -211,12 +211,12 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path, command)
         ),
         (
             ["imdb", "--preset", "tiny", "--optimizer", "adam,adam"],
-            "--optimizer: expected each name once, got 'adam,adam'",
+            "--optimizer: expected each name only once, got 'adam,adam'",
         ),
         (["imdb", "--preset", "tiny", "--optimizer", "mirror-7"], "--learning-rate: expected one for 'mirror-7'"),
         (
             ["imdb", "--preset", "tiny", "--learning-rate", "much"],
-            "--learning-rate: expected a number, or one per optimizer, got 'much'",
+            "--learning-rate: expected a number, or one per optimiser, got 'much'",
         ),
         (["imdb", "--preset", "tiny", "--data", "/nowhere"], "/nowhere: no such folder"),
         (

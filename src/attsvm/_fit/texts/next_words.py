@@ -156,7 +156,7 @@ def fit_next_words(
 def _parts(texts: list[str], options: NextWordOptions, generator: np.random.Generator) -> tuple[Corpus, Corpus]:
     """Training and held-out texts, with the vocabulary of the former."""
     if len(texts) < 2:
-        raise ProblemError(f"texts: expected at least two, to set some apart, got {len(texts)}")
+        raise ProblemError(f"texts: expected at least two, so that some can be set apart, got {len(texts)}")
     split = split_words(texts, options.tokenizer)
     warn_of_unspaced(split, options.tokenizer)
     order = generator.permutation(len(split))
@@ -254,7 +254,7 @@ def _trained(
     )
     if not np.isfinite(loss):
         raise ProblemError(
-            f"learning_rate: expected one with which the loss stays finite, got {options.learning_rate:g}"
+            f"learning_rate: expected a smaller one, with which the loss stays finite, got {options.learning_rate:g}"
         )
     return vectors @ np.asarray(prompt, np.float64), float(loss)
 

@@ -46,7 +46,7 @@ class TextFormat:
 
     def read(self, path: Path) -> str:
         """The content of a file, decompressed if it ends with ``.gz``."""
-        return read_text(path, self.encoding, "save the file as UTF-8, or name its encoding by --encoding")
+        return read_text(path, self.encoding, "save the file as UTF-8, or give its encoding: --encoding NAME")
 
 
 def ending_of(path: Path) -> str:
@@ -77,7 +77,8 @@ def find_files(path: str, endings: Sequence[str], otherwise: str = "") -> list[P
     parts = sorted({match[1].lower() if (match := _PART.search(file.name)) else "others" for file in found})
     if len(parts) > 1:
         raise ProblemError(
-            f"{path}: expected shards of one part of the data, got {', '.join(parts)}; give a pattern in quotes, such "
+            f"{path}: expected the shards of one part of the data, got {', '.join(parts)}; give a pattern in quotes, "
+            "such "
             f"as '{found[0].parent}/{parts[-1]}*'"
         )
     return found
@@ -168,7 +169,7 @@ def _json_lines(path: Path, text: str, label: str, form: TextFormat) -> Iterator
 def _checked_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has several values of one name")
+        raise ValueError("an object has several values with the same name")
     return found
 
 

@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Edit:
-    """The smallest change of the weights of one head's keys or queries that satisfies its targets.
+    """The smallest change of the key or query weights of one attention head that satisfies its targets.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 
@@ -212,10 +212,10 @@ class Edit:
         request = self.request
         if targets is not None:
             if held_out is None:
-                raise ProblemError("held_out: expected the text of the targets, got None")
+                raise ProblemError("held_out: expected the text of the targets")
             request = request._replace(targets=kept_targets(targets), forget=None)
         if held_out is not None and targets is None and not (request.forget or callable(request.targets)):
-            raise ProblemError("targets: expected those of the held-out text, or an edit with a function, got None")
+            raise ProblemError("targets: expected targets for the held-out text, or an edit with a function")
         model, layers = self.source.model, self.source.layers
         damaged = (
             self.keep or self.source
@@ -271,7 +271,7 @@ def make_edit(
         read = _read_by(source, index, request.along, weights, "along")
         basis = orth(np.vstack([np.zeros((1, rows)), *read.values()]).T)
         if not basis.size:
-            raise ProblemError("along: expected a direction that the layer reads, got none")
+            raise ProblemError("along: expected a direction that the layer reads")
         metric = (metric or EditMetric(np.eye(rows), np.eye(columns))).within(basis)
     if request.targets is not None:
         targets = find_targets(request.targets, source.tokens)

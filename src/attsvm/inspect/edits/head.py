@@ -71,7 +71,9 @@ class EditedHead:
         layer, name = self.layer, self.layer.name
         layer.weights()  # refuses layers whose W is not known
         if layer.given is not None:
-            raise ProblemError(f"model: {name} has norms of queries and keys; logits are not linear in its weights")
+            raise ProblemError(
+                f"model: {name} normalises its queries and keys, so the logits are not linear in its weights"
+            )
         if layer.bias_of_tokens:
             raise ProblemError(f"model: {name} has biases that depend on its tokens, which edits do not support")
         if layer.softcap is not None or layer.sink is not None:
@@ -237,5 +239,5 @@ def _moment(vectors: Float[np.ndarray, "m d"], ridge: float) -> Float[np.ndarray
     moment = vectors.T @ vectors / len(vectors)
     mean = float(np.trace(moment)) / len(moment)
     if not mean > 0:
-        raise ProblemError("keep: expected text with at least two different tokens in a sequence")
+        raise ProblemError("keep: expected text in which a sequence has at least two different tokens")
     return np.asarray(np.linalg.cholesky(moment + ridge * mean * np.eye(len(moment))))

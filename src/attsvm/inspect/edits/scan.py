@@ -18,7 +18,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scan:
-    """Heads, ordered by the norm of the smallest edit; infeasible ones are last.
+    """Attention heads, ordered by the norm of the smallest edit; infeasible ones come last.
 
     :ref:`Provisional <provisional>`: it may change in any minor version.
 

@@ -131,7 +131,7 @@ def find_forgotten(forget: Forgotten, ids: Ids, layer: Layer) -> Bool[np.ndarray
         raise ProblemError(f"forget: expected a function, or a collection of tokens, got {type(forget).__name__}")
     found &= layer.allowed.any(axis=1)
     if not found.any() or not (layer.allowed & ~found[:, None]).any():
-        raise ProblemError("forget: expected some of the tokens of the batch, got none or all of them")
+        raise ProblemError("forget: expected some of the tokens of the batch, but not all of them")
     return found
 
 

@@ -15,7 +15,7 @@ from attsvm.inspect.families.projection_search import Linear, Rotation
 
 
 class Family(ABC):
-    """How the attention modules of one family of transformers are recognised and read.
+    """How to recognise and read the attention modules of one family of transformers.
 
     A subclass provides ``name`` and :meth:`matches`. It provides :meth:`call`, too, if its modules call neither
     ``torch.nn.functional.scaled_dot_product_attention`` nor an attention function of the ``transformers`` package.

@@ -36,7 +36,7 @@ class CachedLayer(nn.Module):
 
 
 class Cache(nn.Module):
-    """Queries and keys that were kept of a model, to be inspected without it.
+    """Queries and keys recorded from a model, to be inspected without the model.
 
     Parameters
     ----------

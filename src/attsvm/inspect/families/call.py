@@ -129,7 +129,7 @@ def allowed_tokens(mask: Tensor | None, b: int, Q: int, T: int) -> Tensor:
     allowed = allowed_entries(mask)
     if allowed.ndim == 4:
         if bool((allowed != allowed[:, :1]).any()):
-            raise ProblemError("model: expected one attention mask for all heads, got masks that differ between heads")
+            raise ProblemError("model: expected one attention mask for all attention heads, got different masks")
         allowed = allowed[:, 0]
     return allowed.expand(b, Q, T)
 

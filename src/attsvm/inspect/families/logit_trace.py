@@ -124,7 +124,7 @@ class LogitTrace:
             with contextlib.suppress(Exception):  # an unusual call; the model goes on
                 mark = self._mark(name, args, kwargs, output) or mark
         if name == "softmax" and not isinstance(mark, Probabilities) and self.calls is not None:
-            what = "that is not of logits which are scaled products of queries and keys and what is added to them"
+            what = "of logits other than scaled products of queries and keys plus biases"
             self.calls.append(ProblemError(f"model: {self.name} computes a softmax {what}"))
         for one in tensors_in((args[0] if name == "__setitem__" else output,)):
             with contextlib.suppress(AttributeError):  # a tensor without a dictionary

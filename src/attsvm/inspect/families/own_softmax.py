@@ -44,7 +44,7 @@ class OwnSoftmax(Family):
         if seen is None:
             raise ProblemError(
                 f"model: {type(module).__name__} does not weight its values by a softmax of scaled products of queries"
-                " and keys and what is added to them"
+                " and keys plus biases"
             )
         if seen.query.ndim == 3:
             b = len(self.tokens(module, arguments)[0])

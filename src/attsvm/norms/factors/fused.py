@@ -93,8 +93,8 @@ def square(weights: Any, norm: Norm) -> np.ndarray:
     x: np.ndarray = np.asarray(weights, dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise ProblemError(
-            f"norm: {norm.name}: expected keys and queries of one dimension, because they are columns of one matrix, "
-            f"got weights of shape {x.shape}"
+            f"norm: {norm.name}: expected keys and queries of the same dimension, because they are columns of one "
+            f"matrix, got weights of shape {x.shape}"
         )
     return x
 

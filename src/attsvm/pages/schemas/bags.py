@@ -25,7 +25,7 @@ class MemberFields(Fields):
 
 
 class BagTrainingFields(Fields):
-    optimizer: str  # name of the optimizer
+    optimizer: str  # name of the optimiser
     learning_rate: Number  # learning rate
     alpha: Number  # strength of the penalty
     batch_size: int  # number of bags of a step

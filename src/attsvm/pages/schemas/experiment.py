@@ -99,7 +99,7 @@ class RecordFields(Fields):
 
 
 class RunFields(Fields):
-    optimizer: str  # name of the optimizer
+    optimizer: str  # name of the optimiser
     learning_rate: Number  # learning rate
     seed: int  # seed of the initial weights and of the batches
     status: Status  # how the run ended
@@ -122,7 +122,7 @@ class RunFields(Fields):
 
 class PublishedAccuracyFields(Fields):
     preset: str  # name of the preset
-    optimizer: str  # name of the optimizer
+    optimizer: str  # name of the optimiser
     layers: int  # number of layers
     published: Number  # published test accuracy; null if there is none
     measured: list[Number]  # test accuracy at the best epoch of each seed
@@ -135,13 +135,13 @@ class OrderFields(Fields):
     preset: str  # name of the preset
     layers: int  # number of layers
     scale: str  # how the preset differs from the published sizes; empty if it does not
-    published: list[str]  # optimizers by published accuracy, the best first
-    measured: list[str]  # optimizers by measured accuracy, the best first
+    published: list[str]  # optimisers by published accuracy, the best first
+    measured: list[str]  # optimisers by measured accuracy, the best first
     verdict: str  # holds, holds in part, does not hold, undecided, or not measured
 
 
 class PublishedFields(Fields):
-    accuracies: list[PublishedAccuracyFields]  # one entry for each preset and optimizer
+    accuracies: list[PublishedAccuracyFields]  # one entry for each preset and optimiser
     orders: list[OrderFields]  # one entry for each preset and number of layers
 
 
@@ -154,6 +154,6 @@ class ExperimentResult(CommandResult, schema="attsvm.experiment/1"):
     device: str  # where the models were trained
     data: ExperimentDataFields  # the data
     model: ExperimentModelFields  # the transformer
-    runs: list[RunFields]  # one entry for each optimizer and seed
+    runs: list[RunFields]  # one entry for each optimiser and seed
     # measured beside published accuracies; null if nothing is published for the preset
     published: PublishedFields | None

@@ -24,7 +24,7 @@ class FitTrainingFields(Fields):
     attention: str  # prompt (vector p) or combined (matrix W)
     head: str  # trained (together with the attention) or fixed
     head_from: str  # where the initial head comes from
-    optimizer: str  # name of the optimizer
+    optimizer: str  # name of the optimiser
     learning_rate: Number  # size of the first step
     step_size: str  # rule of the step size: constant, or a formula of learning_rate and step
     loss: Number  # mean logistic loss on the training data, at the end

@@ -86,7 +86,7 @@ class TrainResult(CommandResult, schema="attsvm.train/1"):
     penalty: Number | str  # the factor of the squared norm of the parameters that was added to the loss
     fixed: list[Any]  # the parameters that kept their initial values
     head: str  # name of the prediction head
-    optimizer: str  # the optimizer with its options
+    optimizer: str  # the optimiser with its options
     norm_of_optimizer: str | None  # name of the norm whose Att-SVM theory predicts; null if none is known
     trials: int  # number of trials
     status: dict[str, int]  # number of trials with each status
@@ -104,19 +104,19 @@ class TrainResult(CommandResult, schema="attsvm.train/1"):
 
 
 class ProfileResult(CommandResult, schema="attsvm.profile/1"):
-    optimizer: str  # the optimizer as in the command
-    # that of --learning-rate, or what was found for the first steps; null if the optimizer has none
+    optimizer: str  # the optimiser as in the command
+    # that of --learning-rate, or what was found for the first steps; null if the optimiser has none
     learning_rate: Number
     attention: str  # combined (matrix W) or prompt (vector p)
     steps: int  # number of steps of each run at most
     batch_size: int | None  # number of sequences in a step; null for all of them (full batch)
     status: Status  # finished, or interrupted
-    verdict: str  # name of the norm whose margin the optimizer maximises, or inconclusive
+    verdict: str  # name of the norm whose margin the optimiser maximises, or inconclusive
     reason: str  # the reason for the verdict
     cause: str  # some words for why it is inconclusive, such as "none of these norms"; empty if it is not
     chosen: str  # the schedule that the verdict rests on
     # whether a run on the gradient itself ends elsewhere, because the gradient becomes too small for the
-    # optimizer
+    # optimiser
     underflows: bool
     threads: int | None  # the limit set by --threads; null without one
     norms: list[str]  # names of the norms

@@ -27,12 +27,12 @@ class TextsFields(Fields):
 
 
 class TextTrainingFields(Fields):
-    optimizer: str  # name of the optimizer
+    optimizer: str  # name of the optimiser
     learning_rate: Number  # learning rate
     alpha: Number  # strength of the penalty on the head and the prompt
     batch_size: int  # number of texts of a step
     max_steps: int  # number of steps at most
-    p: Number | Missing  # exponent p of mirror descent; missing for other optimizers
+    p: Number | Missing  # exponent p of mirror descent; missing for other optimisers
     status: Status  # how training ended: converged or finished
     steps_done: int  # number of steps made
     kept_step: int  # step of the smallest validation loss, whose weights are kept
@@ -169,7 +169,7 @@ class CorpusFields(Fields):
 class DescentFields(Fields):
     optimizer: str  # its name
     learning_rate: float  # step size
-    steps: int  # of the optimizer
+    steps: int  # of the optimiser
     contexts: int  # at most, of a last word
 
 

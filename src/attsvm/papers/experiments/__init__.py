@@ -1,1 +1,1 @@
-"""The application behind ``attsvm experiment``: transformers trained by several optimizers."""
+"""The application behind ``attsvm experiment``: transformers trained by several optimisers."""

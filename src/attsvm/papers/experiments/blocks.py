@@ -64,7 +64,7 @@ class SelfAttention(nn.Module):
 class TransformerBlock(nn.Module):
     """Attention and a feed-forward part, each applied to normalised states and added to them.
 
-    The norms precede the parts. Plain gradient descent, one of the optimizers that are compared, then trains six layers
+    The norms precede the parts. Plain gradient descent, one of the optimisers that are compared, then trains six layers
     without a warm-up.
     """
 

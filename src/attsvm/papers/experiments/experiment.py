@@ -1,4 +1,4 @@
-"""One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them.
+"""One of the paper's experiments: a preset of a task, its data, and the runs of optimisers on them.
 
 :ref:`Provisional <provisional>`: it may change in any minor version.
 """
@@ -35,7 +35,7 @@ def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | Non
 
     ``learning_rate``: by default that of the preset. ``changes``: other attributes of :class:`Options`.
 
-    Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimizer.
+    Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimiser.
     """
     if learning_rate is None:
         check_optimizer(optimizer)

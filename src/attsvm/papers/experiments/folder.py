@@ -40,7 +40,7 @@ def check_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
     """Raise ProblemError where :func:`claim_experiment` does. Nothing is changed."""
     folder = Path(out)
     if resume and force:
-        raise ProblemError("--resume, --force: expected one of them, got both")
+        raise ProblemError("--resume, --force: cannot be used together")
     check_folder(out)
     check_not_read(out, inputs)
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The optimizers that the experiments compare."""
+"""The optimisers that the experiments compare."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,7 +18,7 @@ SPELLINGS = ("mirror-P with P > 1", *BUILTIN)
 
 
 def make_optimizer(name: str, parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
-    """The optimizer of a name. The training loop itself checks that gradients are finite."""
+    """The optimiser of a name. The training loop itself checks that gradients are finite."""
     p = _power(name)
     if p is not None:
         return MirrorDescent(parameters, lr=learning_rate, p=p, nonfinite="unchecked")
@@ -26,7 +26,7 @@ def make_optimizer(name: str, parameters: Iterable[Tensor], learning_rate: float
 
 
 def check_optimizer(name: str) -> None:
-    """Raise ProblemError if there is no optimizer of this name."""
+    """Raise ProblemError if there is no optimiser of this name."""
     if _power(name) is None and name not in BUILTIN:
         raise ProblemError(f"optimizer: expected one of {', '.join(SPELLINGS)}, got {name!r}")
 

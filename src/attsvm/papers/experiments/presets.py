@@ -20,12 +20,12 @@ class Preset(Generic[Shape]):
     # {"sum", "mean"}, of the losses of a batch. The paper sums them on the reviews, so its learning rates there are for
     # sums.
     reduction: Reduction
-    learning_rates: dict[str, float]  # default learning rates, by the name of the optimizer
+    learning_rates: dict[str, float]  # default learning rates, by the name of the optimiser
     stop_at: float | None = None  # training ends after an epoch whose training accuracy reaches this value
     train_rows: int | None = None  # train_rows, test_rows: number of rows, drawn with a fixed seed; None takes all
     test_rows: int | None = None
     augment: bool = False  # flip and shift pictures at random
-    # test accuracy at the best epoch that the paper reports for these sizes, by the name of the optimizer
+    # test accuracy at the best epoch that the paper reports for these sizes, by the name of the optimiser
     published: dict[str, float] = field(default_factory=dict)
     scale: str = ""  # how the preset differs from the sizes that ``published`` is for; empty if it does not
 
@@ -97,7 +97,7 @@ REVIEWS: dict[str, Preset[TextShape]] = {
 """Presets for movie reviews."""
 
 VIT_RATE = 3e-3
-"""Learning rate of the first paper's vision transformer, constant. The paper does not name the optimizer."""
+"""Learning rate of the first paper's vision transformer, constant. The paper does not name the optimiser."""
 
 PICTURES: dict[str, Preset[PictureShape]] = {
     "paper": Preset(

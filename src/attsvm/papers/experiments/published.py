@@ -60,7 +60,7 @@ def _accuracies(name: str, preset: "Preset[Any]", results: list[Values]) -> list
 
 
 def _order(name: str, scale: str, found: list[Values]) -> Values:
-    """The published and the measured order of the optimizers with a preset, and whether they agree."""
+    """The published and the measured order of the optimisers with a preset, and whether they agree."""
     of_preset = [one for one in found if one["preset"] == name and one["published"] is not None]
     published = sorted(of_preset, key=lambda one: one["published"], reverse=True)
     run = [one for one in published if one["measured"]]
@@ -78,7 +78,7 @@ def _order(name: str, scale: str, found: list[Values]) -> Values:
 def _verdict(run: list[Values], published: int) -> str:
     """The verdict on accuracies in their published order.
 
-    ``holds``; ``holds in part`` if it does for the optimizers that were run, and others were not; ``does not hold`` if
+    ``holds``; ``holds in part`` if it does for the optimisers that were run, and others were not; ``does not hold`` if
     a pair is in the other order; ``undecided`` if no pair is, but one differs by less than :data:`ERRORS` standard
     errors; ``not measured`` if fewer than two were run.
     """

@@ -1,4 +1,4 @@
-"""Next-token prediction by factors and by mirror descent: the graph-SVM in the norm of the optimizer."""
+"""Next-token prediction by factors and by mirror descent: the graph-SVM in the norm of the optimiser."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,7 +27,7 @@ def _growing(step: Any) -> Any:
 
 
 class GraphTraining(NamedTuple):
-    """The trained parameters, by which optimizer on acyclic and on cyclic graphs, and the norm that is conjectured.
+    """The trained parameters, by which optimiser on acyclic and on cyclic graphs, and the norm that is conjectured.
 
     Relative steps of factors grow with them. On cyclic graphs they leave the finite part, so these steps are short.
     """

@@ -254,7 +254,7 @@ class Constraints:
         if wrong.any():
             keys, queries = (float(np.abs(each).max()) for each in (self.keys, self.queries))
             raise ProblemError(
-                "problem: expected differences of keys whose lengths, multiplied by those of the queries, are 0 or "
+                "problem: expected differences of keys whose lengths, times the lengths of the queries, are 0 or "
                 f"between {LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}"
                 "; scale them"
             )

@@ -140,7 +140,7 @@ def solver(
         of_norm = methods if callable(methods) else lambda norm: methods
         for kind in norms:
             if kind in _solvers:
-                raise ProblemError(f"norm: a solver is registered for {kind.__name__} already")
+                raise ProblemError(f"norm: a solver is already registered for {kind.__name__}")
             _solvers[kind] = Solver(solve, of_norm, needs)
         return solve
 

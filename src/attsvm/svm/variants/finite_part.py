@@ -140,7 +140,7 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
 
 
 def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combined:
-    """Finite part and direction together, W_fin + R·W_mm, at the R for which it is nearest to the weights.
+    """Finite part and direction together: W_fin + R·W_mm, with the R for which it is nearest to the weights.
 
     R = max(0, ⟨W − W_fin, W_mm⟩ / ‖W_mm‖²).
 

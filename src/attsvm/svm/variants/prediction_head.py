@@ -26,7 +26,7 @@ def solve_head(
     callback: Callback | None = None,
     method: str | None = None,
 ) -> Solution:
-    """Solve for the head of least norm that classifies the selected tokens with a margin of 1.
+    """Solve for the prediction head of least norm that classifies the selected tokens with a margin of 1.
 
     Minimise N(v) subject to y_i v'r_i ≥ 1, where r_i is the selected token, or the mean of the tokens with its key. The
     head v converges to this direction when it is trained together with the attention.
@@ -75,7 +75,7 @@ def solve_head(
     problem.check_one_head()
     problem = problem.binary
     if problem.labels is None:
-        raise ProblemError("problem: expected labels -1 and 1, got no labels")
+        raise ProblemError("problem: expected labels -1 and 1")
     sets = selection_sets(problem, selected)
     if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token per query, got sets of tokens")

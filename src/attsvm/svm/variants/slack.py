@@ -55,7 +55,7 @@ def check_slack(slack: float, norm: Norm, constraints: Constraints, relaxed: obj
     if constraints.equality is not None:
         raise ProblemError("slack: expected one selected token per query, got sets of tokens")
     if relaxed is not None:
-        raise ProblemError("slack: expected no relaxed queries, got relaxed; leave one of them out")
+        raise ProblemError("slack, relaxed: expected only one of them")
     return C
 
 

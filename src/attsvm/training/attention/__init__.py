@@ -3,6 +3,7 @@
 They are W, the factors (K, Q), plain or rotated, a gain and W, a prompt p, or a prompt with keys (W, p).
 """
 
+from attsvm._utils.extensions import did_you_mean
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention.base import AnyArray as AnyArray
@@ -40,5 +41,6 @@ def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Att
         of_queries = "combined" if problem.key_groups is None else "factored"
         name = of_queries if problem.has_queries else "prompt"
     if name not in ATTENTIONS:
-        raise ProblemError(f"attention: expected {', '.join(ATTENTIONS)}, got {name!r}")
+        meant = did_you_mean(str(name), ATTENTIONS)
+        raise ProblemError(f"attention: expected {', '.join(ATTENTIONS)}, got {name!r}{meant}")
     return ATTENTIONS[name].of(problem, rank)

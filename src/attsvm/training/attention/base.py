@@ -65,7 +65,7 @@ def _biases_of(b: Array, index: AnyArray) -> Array:
 class ReducedProblem(NamedTuple):
     """The problem of the parameters that are trained, with the same logits."""
 
-    attention: "Attention"  # the parametrization of that problem, whose limits and default optimizer apply
+    attention: "Attention"  # the parametrization of that problem, whose limits and default optimiser apply
     problem: Problem  # with other keys or queries, into which the parameters that are not trained are multiplied
     # from the trained parameters to the weights of that problem; both with any leading axes
     weights: Callable[[dict[str, np.ndarray]], np.ndarray]
@@ -175,7 +175,7 @@ class Attention(ABC):
         return None
 
     def default_optimizer(self) -> Optimizer:
-        """The default optimizer of :func:`attsvm.train`."""
+        """The default optimiser of :func:`attsvm.train`."""
         return normalized_gradient_descent(0.1)
 
 
