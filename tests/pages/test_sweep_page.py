@@ -74,7 +74,8 @@ def test_trials_that_are_undecided_or_left_out_are_counted():
         "training loss: 1 of 32 finished trials are without a value, and left out.",
         "training loss: 3 of 32 finished trials are infinite, and left out.",
     ]
-    assert all(line in page_of(data) for line in counted)
+    page = page_of(data)
+    assert all(line in page for line in counted)
     [loss] = [one for one in summary.series if one.measure == "loss"]
     assert loss.estimate.value[0] == pytest.approx(data.loss.values[0, 4:].mean(), rel=1e-12)
 
