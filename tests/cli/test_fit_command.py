@@ -250,6 +250,13 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
         assert "does not say that this is the limit" in html
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of the time of a short fit."""
+    monkeypatch.setattr("attsvm.pages.fit_figures.draw_fit", lambda fit: [])
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
     """Of fewer than 20 test sequences the page and the terminal state the counts."""
     np.savez(tmp_path / "problem.npz", **saturating_problem())
@@ -262,6 +269,7 @@ def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
         assert "%" not in shown
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path, fit_here):
     problem = attsvm.datasets.random_problem(6, 5, 4, seed=1, num_queries=3)
     problem.save(tmp_path / "problem.npz")
