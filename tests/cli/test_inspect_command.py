@@ -76,6 +76,14 @@ def run(command, monkeypatch, home):
     return lambda *arguments: command("inspect", *arguments)
 
 
+@pytest.fixture
+def few_measures(monkeypatch):
+    """Two measures on pages, of which each is a figure, which takes time; test_the_page_opens has all of them."""
+    from attsvm.inspect import Inspection
+
+    monkeypatch.setattr(Inspection, "measures", Inspection.measures[-2:])
+
+
 def test_the_result_holds_every_head_and_its_documented_names(run):
     status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0", "--head", "all")
     assert status == 0
@@ -116,6 +124,7 @@ def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
     assert len(result["heads"]) == 4
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_reasons_are_tested_on_held_out_text(run, home):
     (home / "others.txt").write_text("a dog sat on the road .\nthe cat ran home and then sat .\nand the dog ran .\n")
     arguments = ["sharp", "--text", "text.txt", "--head", "1.0", "--no-margins", "--held-out", "others.txt"]
@@ -140,6 +149,7 @@ def test_reasons_are_tested_on_held_out_text(run, home):
     assert len(re.findall("<td>(passed|failed|undecided)</td>", page)) == len(tests)
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_effects_of_the_heads_are_on_the_page_and_in_the_result(run, home):
     arguments = ["sharp", "--text", "text.txt", "--effects", "--no-margins", "--no-twin"]
     status, out, _ = run(*arguments, "--out", "effects", "--json")
@@ -167,6 +177,7 @@ def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, 
     assert "attention that is nearly even, or by rotary positions alone, has no reason to test" in err
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
     from attsvm.inspect import solves, view
 
@@ -185,6 +196,7 @@ def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
     assert "All 2 heads" in (home / "heads" / "index.html").read_text()
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_without_margins_nothing_is_solved_for_the_head_in_detail(run, home, monkeypatch):
     from attsvm.inspect import view
 
@@ -198,6 +210,7 @@ def test_without_margins_nothing_is_solved_for_the_head_in_detail(run, home, mon
     assert page.index("Origins in the residual stream") < page.index("Frobenius")
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_the_picker_opens_at_the_head_with_the_largest_margin_ratio(run, home):
     status, _, err = run("sharp", "--text", "text.txt", "--no-twin", "--out", "picked")
     assert status == 0, err
@@ -215,8 +228,9 @@ def test_the_page_of_one_head_has_no_heat_maps(run, home):
     assert "1 inspected head;" in html
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end(run, home, monkeypatch):
-    from attsvm.inspect import Inspection, solves, view
+    from attsvm.inspect import solves, view
     from attsvm.pages import inspection as pages_of_inspections
 
     out, pages = home / "growing", []
@@ -229,7 +243,6 @@ def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end
 
         return of
 
-    monkeypatch.setattr(Inspection, "measures", Inspection.measures[-2:])  # each is a figure, which takes time
     monkeypatch.setattr(pages_of_inspections, "SECONDS_A_PAGE", 0.0)
     monkeypatch.setattr(pages_of_inspections, "SHARE_OF_PAGES", float("inf"))
     with monkeypatch.context() as patch:
@@ -452,6 +465,7 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
     assert "The special tokens are not known" in out
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     config = transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=16, num_heads=2, num_layers=1)
     transformers.T5Model(config).save_pretrained(home / "t5")
@@ -472,6 +486,7 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert f"2 {layer.replace('.0.', '.*.').replace('.1.', '.*.')}." in page, "the text below a figure"
 
 
+@pytest.mark.usefixtures("few_measures")
 @pytest.mark.parametrize("kind", ["T5", "Bart"])
 def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
     """Of as many tokens as the encoder's, moved by one place, against the attention of the model itself."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -147,8 +148,10 @@ def test_force_takes_an_empty_folder_and_refuses_a_file(tmp_path):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def commands(folder):
-    """Every command that writes, with its input in a folder, without ``--out`` and ``--force``."""
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A folder with what the commands read."""
+    folder = tmp_path_factory.mktemp("inputs")
     problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
     problem.save(folder / "problem.npz")
     (folder / "texts.csv").write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
@@ -157,6 +160,13 @@ def commands(folder):
     bags.to_csv(folder / "bags.csv", index=False)
     fitted = attsvm.AttentionClassifier(max_steps=1, random_state=0).fit(bags, pandas.Series([0, 1, 0, 1]), bag="bag")
     fitted.save(folder / "model.npz")
+    return folder
+
+
+@pytest.fixture
+def commands(inputs, tmp_path):
+    """Every command that writes, with its input in the folder of the test, without ``--out`` and ``--force``."""
+    folder = shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     source = str(folder / "problem.npz")
     return {
         "fit": ["fit", source, "--steps", "3"],
@@ -202,9 +212,9 @@ def state(folder):
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(name, tmp_path, monkeypatch, refused):
+def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(name, commands, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    arguments = commands(tmp_path)[name]
+    arguments = commands[name]
     force = [] if name in CONTINUING else ["--force"]
     for thing in things(tmp_path, ".csv" if name == "predict" else ""):
         before = state(tmp_path)
@@ -213,8 +223,8 @@ def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(name, tmp
 
 
 @pytest.mark.parametrize("name", ["train", "solve", "fit", "fit-text"])
-def test_an_input_is_never_replaced(name, tmp_path, refused):
-    arguments = commands(tmp_path)[name]
+def test_an_input_is_never_replaced(name, commands, refused):
+    arguments = commands[name]
     contents = Path(arguments[1]).read_bytes()
     refused(f"{arguments[1]}: expected", *arguments, "--out", arguments[1], "--force")
     assert Path(arguments[1]).read_bytes() == contents

@@ -15,7 +15,6 @@ from attsvm._utils.displays import summary_of
 from attsvm.datasets import random_problem
 from attsvm.pages import fit_figures, make_page, number
 from attsvm.pages.fit import comparison_rows, tables
-from attsvm.pages.text_figures import draw_text
 from attsvm.pages.words import mean_interval, share_interval, short
 from attsvm.theory import Hypothesis
 
@@ -122,10 +121,16 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"selection", "learning"}
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    path.write_text("text,label\n" + "good the film,+\nbad the film,-\n" * 50)
+    return fit_text(read_texts(path), min_documents=1, dim=2, max_steps=3)
+
+
 @pytest.mark.parametrize("attention", [0.0, 1e-320, 1e-200])
-def test_words_without_attention_are_drawn(attention, tmp_path):
-    (tmp_path / "texts.csv").write_text("text,label\n" + "good the film,+\nbad the film,-\n" * 50)
-    done = fit_text(read_texts(tmp_path / "texts.csv"), min_documents=1, dim=2, max_steps=3)
+def test_words_without_attention_are_drawn(attention, texts):
+    done = texts
     occurs = done.words.frequency > 0
     words = replace(
         done.words,
@@ -135,9 +140,8 @@ def test_words_without_attention_are_drawn(attention, tmp_path):
     done = replace(done, words=words)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = draw_text(done)
-    assert "Words below 1e-06 are drawn there." in drawn[0].caption
-    page = make_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).html()
+        page = make_page(done, source="here", test=None, command="attsvm fit-text here", seed=0).html()
+    assert "Words below 1e-06 are drawn there." in page
     assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]
 
 

@@ -41,16 +41,6 @@ def test_one_competitor_is_one_row(norm, prompt):
     assert solution.support.sum() == 1
 
 
-def test_one_sequence_is_solved(norm, prompt):
-    problem = random(1, 5, 8, prompt)
-    solution = attsvm.solve_svm(problem, [2], norm)
-    assert solution.status == "optimal"
-    W = solution.direction
-    margins = [np.sum(row(problem, 0, 2, t) * W) for t in (0, 1, 3, 4)]
-    assert min(margins) >= 1 - 1e-9
-    assert solution.support.sum() >= 1
-
-
 def test_a_query_of_zeros_cannot_keep_a_token(norm):
     problem = random(3, 4, 5, prompt=False)
     queries = problem.queries.copy()

@@ -109,32 +109,6 @@ def test_beyond_the_bound_it_is_called_infeasible():
     assert 1e13 * (1 - 1.2e-2) <= solution.bound <= 1e13
 
 
-def test_rows_of_very_different_length():
-    generator = np.random.default_rng(5)
-    tokens, queries = generator.standard_normal((5, 6, 8)), generator.standard_normal((5, 7))
-    queries *= np.array([1e-6, 1e-3, 1, 1e3, 1e6])[:, None]
-    problem = attsvm.Problem(tokens, queries=queries)
-    solution = attsvm.solve_svm(problem, np.arange(5))
-    assert solution.status == "optimal"
-    assert gap_by_hand(problem, np.arange(5), solution) <= 1e-10
-
-
-def test_keys_replace_tokens_and_masked_tokens_do_not_matter():
-    generator = np.random.default_rng(2)
-    keys, queries = generator.standard_normal((4, 5, 3)), generator.standard_normal((4, 6))
-    selected = np.array([0, 1, 2, 3])
-    plain = attsvm.solve_svm(attsvm.Problem(keys, queries=queries), selected)
-    padded = np.concatenate([keys, np.full((4, 2, 3), np.nan)], axis=1)
-    mask = np.arange(7) < 5
-    problem = attsvm.Problem(np.ones((4, 7, 9)), queries=queries, keys=padded, mask=np.broadcast_to(mask, (4, 7)))
-    solution = attsvm.solve_svm(problem, selected)
-    assert solution.direction.shape == (3, 6)
-    assert solution.status == plain.status == "optimal"
-    np.testing.assert_allclose(solution.direction, plain.direction, atol=1e-14)
-    assert not solution.dual[:, 5:].any()
-    assert not solution.support[:, 5:].any()
-
-
 def test_a_shift_of_the_tokens_changes_nothing():
     problem = attsvm.datasets.random_problem(seed=2, num_queries=3)
     selected = attsvm.optimal_tokens(problem)

@@ -20,20 +20,16 @@ def assert_unfinished(solution, whole):
 
 
 @pytest.mark.parametrize(("norm", "method"), METHODS)
-def test_a_limit_of_steps_is_kept(norm, method):
-    limited = solve(norm, method, max_steps=1)
-    assert limited.stats["steps"] == 1
-    assert_unfinished(limited, solve(norm, method))
-
-
-@pytest.mark.parametrize(("norm", "method"), METHODS)
-def test_a_callback_sees_the_gap_fall_and_can_stop(norm, method):
+def test_a_limit_of_steps_is_kept_and_a_callback_sees_the_gap_fall_and_can_stop(norm, method):
     seen = []
     whole = solve(norm, method, callback=seen.append)
     steps, gaps = zip(*((progress.step, progress.gap) for progress in seen), strict=True)
     assert list(steps) == sorted(set(steps))
     assert whole.status == "optimal"
     assert gaps[-1] <= 1e-6 < gaps[0]
+    limited = solve(norm, method, max_steps=1)
+    assert limited.stats["steps"] == 1
+    assert_unfinished(limited, whole)
     calls = []
     assert_unfinished(solve(norm, method, callback=lambda progress: calls.append(progress) or len(calls) == 2), whole)
     assert len(calls) == 2

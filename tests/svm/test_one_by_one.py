@@ -16,7 +16,7 @@ def _problem(norm, times=()):
 
 
 @pytest.mark.parametrize("norm", ["gamma2", "nu", "fused_kq", "fused_heads"])
-def test_a_limit_of_steps_and_a_callback_end_the_solve(norm):
+def test_a_limit_of_steps_a_callback_and_a_large_tolerance_end_the_solve(norm):
     problem, selected = _problem(norm)
     seen = []
     whole = attsvm.solve_svm(problem, selected, norm, callback=seen.append)
@@ -45,24 +45,15 @@ def test_a_limit_of_steps_and_a_callback_end_the_solve(norm):
     assert (stopped.value * (1 - stopped.gap) <= whole.value).all()
     assert stopped.status.tolist() == ["inaccurate", "inaccurate"]
 
-
-@pytest.mark.parametrize("norm", ["gamma2", "nu", "fused_kq", "fused_heads"])
-def test_a_solve_that_is_stopped_at_once_has_the_frobenius_answer(norm):
-    problem, selected = _problem(norm)
-    whole = attsvm.solve_svm(problem, selected, norm)
-    stopped = attsvm.solve_svm(problem, selected, norm, callback=lambda progress: True)
-    assert stopped.status == "inaccurate"
-    assert whole.value < stopped.value <= whole.value / (1 - stopped.gap)
-
-
-@pytest.mark.parametrize("norm", ["fused_kq", "fused_heads"])
-def test_a_large_tolerance_takes_fewer_steps(norm):
-    problem, selected = _problem(norm)
-    whole = attsvm.solve_svm(problem, selected, norm)
-    rough = attsvm.solve_svm(problem, selected, norm, tol=1e-3)
-    assert rough.status == "optimal"
-    assert rough.stats["steps"] < whole.stats["steps"]
-    assert whole.value < rough.value <= whole.value / (1 - rough.gap)
+    # one that is stopped at once has the Frobenius answer, and a large tolerance takes fewer steps
+    at_once = attsvm.solve_svm(problem, selected, norm, callback=lambda progress: True)
+    assert at_once.status == "inaccurate"
+    assert whole.value < at_once.value <= whole.value / (1 - at_once.gap)
+    if norm.startswith("fused"):
+        rough = attsvm.solve_svm(problem, selected, norm, tol=1e-3)
+        assert rough.status == "optimal"
+        assert rough.stats["steps"] < whole.stats["steps"]
+        assert whole.value < rough.value <= whole.value / (1 - rough.gap)
 
 
 @pytest.mark.parametrize("seed", [6, 29, 39, 76])
