@@ -1,6 +1,6 @@
 """Install the wheel into fresh environments outside the checkout, and use it there as the README says.
 
-    python tests/release/wheel.py          # the library, added to it the extras torch and inspect, and PyTorch without JAX
+    python tests/release/wheel.py          # the library; added to it torch and inspect; and PyTorch without JAX
     python tests/release/wheel.py --all    # and each extra of users alone
 
 The wheel is built from the source archive. An extra is used for what it promises, and where it is missing one line must

@@ -13,6 +13,7 @@ from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import (
     Device,
+    Encoding,
     ForceFolder,
     Json,
     OutFolder,
@@ -105,6 +106,7 @@ def fit(
     test: Annotated[
         str | None, typer.Option(metavar="FILE", help="Test on these bags. By default a part is set apart.")
     ] = None,
+    encoding: Encoding = None,
     option: Annotated[list[str] | None, named_option("source")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B", help="Short for `--option classes=A,B`.")] = None,
     train_head: Annotated[
@@ -178,6 +180,7 @@ def fit(
                     groups=groups,
                     drop=drop or (),
                     test=test,
+                    encoding=encoding,
                     options=options,
                     train_head=train_head,
                     steps=steps,
