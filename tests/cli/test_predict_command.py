@@ -320,6 +320,28 @@ def test_every_kind_of_file_holds_the_same_bags(tmp_path):
         assert found.rows.tolist() == [*range(1, len(frame) + 1)]
 
 
+def test_tables_of_bags_have_an_encoding(run_here, tmp_path):
+    frame, _ = table(2, 40)
+    frame.drop(columns="patient").rename(columns={"active": "größe"}).to_csv(
+        tmp_path / "bags.csv", index=False, encoding="latin-1"
+    )
+    columns, encoding = ("--bag", "molecule", "--label", "größe", "--steps", 5), ("--encoding", "latin-1")
+    error = run_here("fit", "bags.csv", *columns, cwd=tmp_path, code=2)[1]
+    assert "expected UTF-8, got byte 0xf6" in error
+    assert "by --encoding" in error
+    run_here("fit", "bags.csv", *columns, *encoding, "--out", "result", cwd=tmp_path)
+    run_here("predict", "result/model.npz", "bags.csv", *encoding, "--out", "new.csv", cwd=tmp_path)
+    np.savez(tmp_path / "bags.npz", tokens=np.eye(12).reshape(4, 3, 12), labels=np.ones(4))
+    error = run_here("fit", "bags.npz", *encoding, cwd=tmp_path, code=2)[1]
+    assert error.startswith("attsvm: --encoding: expected None for data that are no file of a table")
+
+
+def test_labels_of_arrays_are_no_option(run_here, tmp_path):
+    np.savez(tmp_path / "bags.npz", tokens=np.eye(12).reshape(4, 3, 12), labels=np.ones(4))
+    error = run_here("fit", "bags.npz", cwd=tmp_path, code=2)[1]
+    assert error.startswith("attsvm: labels: expected both classes among the training sequences")
+
+
 def test_archives_of_bags_of_different_lengths(tmp_path):
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 6, 30)

@@ -200,7 +200,7 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
     # bilinear descent steps on K and Q alone, and log_gradient_descent has a fixed linear head; the steps of each are
     # followed in tests/optimizers
     names = [name for name in OPTIMIZERS.names() if name not in ("bilinear_descent", "log_gradient_descent")]
-    every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]
+    every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS.names(), pairs, names)]
     order = np.random.default_rng(15).permutation(len(every))
     return tuple(every[i] for i in order)
 
@@ -227,7 +227,7 @@ def random_problem(rng: Any, attention: str, head: str, classes: bool) -> attsvm
     """A batch of problems of one small shape: any of one token, one sequence, several queries, ragged, with keys."""
     n, d = (int(x) for x in rng.integers(1, 4, size=2))
     T = int(rng.choice([1, 2, 3, 4], p=[0.1, 0.3, 0.3, 0.3]))
-    has_queries = ATTENTIONS[attention].takes_queries
+    has_queries = ATTENTIONS.find(attention).takes_queries
     queries = int(rng.integers(1, 3)) if has_queries and rng.integers(3) == 0 else None
     per_query = (PROBLEMS, n) if queries is None else (PROBLEMS, n, queries)
     key_dim = int(rng.integers(1, 4)) if rng.integers(4) == 0 and attention != "rotary" else None
@@ -350,10 +350,10 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     built, of_head = HEADS[head](rng, problem.dim, classes)
     eta = float(np.float32(10 ** rng.uniform(-2, -0.5)))
     options, step = RULES[optimizer](rng, eta)
-    rank = int(rng.integers(1, 4)) if ATTENTIONS[attention].takes_rank else None
+    rank = int(rng.integers(1, 4)) if ATTENTIONS.find(attention).takes_rank else None
     train_head = bool(rng.integers(2)) and not (optimizer == "gradient_descent" and loss == "exponential")
     dtype = "float32" if rng.integers(8) == 0 else "float64"
-    layer = ATTENTIONS[attention].of(problem, rank)
+    layer = ATTENTIONS.find(attention).of(problem, rank)
     shapes = layer.shapes(problem)
     # from near zero to the far limit
     scales = 10.0 ** np.where(rng.random(PROBLEMS) < 0.3, rng.uniform(3, 6, PROBLEMS), rng.uniform(-1, 1, PROBLEMS))

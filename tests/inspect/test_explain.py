@@ -138,6 +138,18 @@ def test_biases_of_positions_are_an_origin_of_their_own():
         explanation.test(batch, "embedding", "position biases")
 
 
+def test_biases_of_positions_are_passed_over_where_a_test_chooses_its_pair():
+    model, batch = spread_out(t5()), padded_batch()
+    batch["decoder_input_ids"] = batch["input_ids"][:, :5]
+    with torch.no_grad():
+        model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.mul_(30)
+    explanation = attsvm.inspect.inspect(model, batch, margins=False).explain(1, 1)
+    first, second = explanation.pairs(2)
+    assert first.query == "position biases"
+    test = explanation.test(batch, controls=1, draws=2)
+    assert (test.query, test.key) == ([second.query], [second.key])
+
+
 @pytest.mark.parametrize("make", [t5, whisper], ids=["T5", "Whisper"])
 def test_cross_attention_reads_two_streams(make):
     """The queries are made from the decoder and the keys from the encoder, against the model's own attention."""

@@ -1,6 +1,6 @@
 """Install the wheel into fresh environments outside the checkout, and use it there as the README says.
 
-    python tests/release/wheel.py          # the library, and added to it the extras torch and inspect
+    python tests/release/wheel.py          # the library; added to it torch and inspect; and PyTorch without JAX
     python tests/release/wheel.py --all    # and each extra of users alone
 
 The wheel is built from the source archive. An extra is used for what it promises, and where it is missing one line must
@@ -49,6 +49,8 @@ weights.grad = torch.ones(2, 3)
 attsvm.torch.MirrorDescent([weights], lr=0.1).step()
 assert (weights < 1).all()
 """
+
+OPTIMIZERS = ("numpy", "lazy_loader", TORCH)  # all that attsvm.torch needs
 
 # what each extra promises: Python code, or commands
 PROMISES = {
@@ -161,6 +163,11 @@ def main(all_extras: bool) -> None:
             if extra == "torch":
                 for what in NEEDS["inspect"]:
                     base.names_the_extra(what, "inspect")
+        optimizers = Environment(folder / "optimizers")
+        optimizers.install(*OPTIMIZERS)
+        optimizers.install("--no-deps", str(wheel))
+        optimizers.works(MIRROR)
+        assert optimizers.run("import jax").returncode, "JAX is installed with PyTorch"
         for extra in PROMISES if all_extras else ():
             alone = Environment(folder / extra)
             alone.install(f"{wheel}[{extra}]", *([TORCH] if extra in ("torch", "inspect", "papers") else []))

@@ -15,7 +15,7 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.norms import schatten
 from attsvm.optimizers import Rule, SquaredNorm, rule_of
-from attsvm.training.attention import FactoredAttention
+from attsvm.training.attention.factored import FactoredAttention
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData

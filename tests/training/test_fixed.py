@@ -7,7 +7,7 @@ import pytest
 import attsvm
 from attsvm import ProblemError, heads, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.training.attention import ATTENTIONS, parse_attention
+from attsvm.training.attention.registry import ATTENTIONS, parse_attention
 
 OPTIMIZERS = {
     "one norm over all": optimizers.normalized_gradient_descent(0.1, scope="all"),
@@ -53,7 +53,7 @@ def test_the_problem_of_the_trained_parameter_has_the_same_logits(attention, fix
     queries = None if attention == "key_prompt" else queries
     problem = attsvm.Problem(generator.normal(size=(4, 5, 3)), np.ones(4), queries, np.ones(3))
     problem = problem.with_rotations([1.0, 0.4]) if attention == "rotary" else problem
-    layer = parse_attention(attention, problem, RANK if ATTENTIONS[attention].takes_rank else None)
+    layer = parse_attention(attention, problem, RANK if ATTENTIONS.find(attention).takes_rank else None)
     values = {name: generator.normal(size=(TRIALS, *shape)) for name, shape in layer.shapes(problem).items()}
     reduced = layer.reduced(problem, {fixed: values[fixed]})
     weights = reduced.weights({name: x for name, x in values.items() if name != fixed})

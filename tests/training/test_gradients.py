@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import Loss, parse_loss
-from attsvm.training.attention import ATTENTIONS as KINDS
-from attsvm.training.attention import parse_attention
+from attsvm.training.attention.registry import ATTENTIONS as KINDS
+from attsvm.training.attention.registry import parse_attention
 from attsvm.training.objective import Objective
 from attsvm.training.trials import TrialData
 from oracles import training as oracle
@@ -106,7 +106,7 @@ def random_case(attention, head, seed):
     problem = attsvm.Problem(
         generator.normal(size=(N, T, D)),
         generator.integers(C, size=per_query) if classes else generator.choice([-1.0, 1.0], size=per_query),
-        generator.normal(size=(*per_query, 2)) if KINDS[attention["attention"]].takes_queries else None,
+        generator.normal(size=(*per_query, 2)) if KINDS.find(attention["attention"]).takes_queries else None,
         **optional,
     )
     if attention["attention"] == "rotary":

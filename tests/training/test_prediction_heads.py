@@ -11,7 +11,7 @@ import attsvm
 from attsvm import ProblemError, heads, train
 from attsvm.datasets import random_problem
 from attsvm.losses import Loss
-from attsvm.training.attention import CombinedAttention
+from attsvm.training.attention.combined import CombinedAttention
 from attsvm.training.objective import Objective
 from oracles.attention import softmax
 

@@ -24,7 +24,14 @@ class GivenBags(NamedTuple):
 
 
 def read_given(
-    data: Any, labels: Any, *, bag: str | None, groups: Any, test: Any, drop: Iterable[str]
+    data: Any,
+    labels: Any,
+    *,
+    bag: str | None,
+    groups: Any,
+    test: Any,
+    drop: Iterable[str],
+    encoding: str | None = None,
 ) -> GivenBags | None:
     """The bags that are given; None for a problem or a source, which :func:`attsvm.fit` compares with an Att-SVM.
 
@@ -35,7 +42,9 @@ def read_given(
     """
     drop = tuple(drop)
     if isinstance(data, str | os.PathLike) and is_table_file(data):
-        return _of_table_file(os.fspath(data), labels, bag, groups, test, drop)
+        return _of_table_file(os.fspath(data), labels, bag, groups, test, drop, encoding)
+    if encoding is not None:
+        raise ProblemError(f"encoding: expected None for data that are no file of a table, got {encoding!r}")
     if is_table(data):
         if test is not None and not is_table(test):
             raise ProblemError(f"test: expected a table, like the data, got {type(test).__name__}")
@@ -69,7 +78,15 @@ def read_given(
     return GivenBags(found, other, "arrays", None)
 
 
-def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: Any, drop: tuple[str, ...]) -> GivenBags:
+def _of_table_file(
+    path: str,
+    label: Any,
+    bag: str | None,
+    groups: Any,
+    test: Any,
+    drop: tuple[str, ...],
+    encoding: str | None,
+) -> GivenBags:
     if isinstance(label, list | tuple):
         raise _several(path, [*map(str, label)])
     if not isinstance(label, str):
@@ -81,10 +98,11 @@ def _of_table_file(path: str, label: Any, bag: str | None, groups: Any, test: An
     if not isinstance(groups, str | None):
         raise ProblemError(f"groups: expected the name of a column of {path}, got {type(groups).__name__}")
     _check_is_file(test)
-    bags = read_bags(path, bag, label, groups, drop)
+    bags = read_bags(path, bag, label, groups, drop, encoding=encoding)
     other = None
     if test is not None:
-        other = read_bags(test, bag, label, drop=(*drop, *([groups] if groups else [])), optional=(groups or "", *drop))
+        left_out = (*drop, *([groups] if groups else []))
+        other = read_bags(test, bag, label, drop=left_out, optional=(groups or "", *drop), encoding=encoding)
     for name, part in ((path, bags), (str(test), other)):
         if part is not None:
             _check_numbers(name, part)

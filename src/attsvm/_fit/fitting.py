@@ -44,6 +44,7 @@ def fit(
     groups: Any = None,
     test: Any = None,
     drop: Iterable[str] = (),
+    encoding: str | None = None,
     options: Mapping[str, str] | None = None,
     train_head: bool | None = None,
     test_fraction: float = 0.25,
@@ -85,6 +86,8 @@ def fit(
         The test data, in the form of ``data``; then no part of ``data`` is set apart.
     drop : iterable of str
         Columns of a table to leave out.
+    encoding : str, optional
+        The encoding of the file of a table, such as "latin-1"; UTF-8 by default.
     options : dict of str to str, optional
         Options of a data source, in the form of the command line: ``{"classes": "3,8"}``.
     train_head : bool, optional
@@ -157,7 +160,7 @@ def fit(
     """
     start = time.perf_counter()
     _check(seed, steps, learning_rate)
-    bags = read_given(data, labels, bag=bag, groups=groups, test=test, drop=drop)
+    bags = read_given(data, labels, bag=bag, groups=groups, test=test, drop=drop, encoding=encoding)
     if bags is not None:
         for name, value, default in (
             ("options", options or None, None),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import StrEnum
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def _check_value(name: str, value: Any, declared: Any) -> None:
 
 def _check_is_dict(name: str, found: bool, declared: Any) -> None:
     """Check that there is a dict of arrays where one is declared, and an array where not."""
-    kinds = {get_origin(kind) or kind for kind in alternatives(declared)} - {type(None)}
+    kinds = {_plain(kind) for kind in alternatives(declared)} - {type(None)}
     if Any not in kinds and found != (kinds == {dict}):
         raise ProblemError(f"{name}: expected {_in_words(declared)}, got {'a dict' if found else 'an array'}")
 
@@ -152,7 +152,7 @@ def _check_numbers(name: str, array: np.ndarray) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    plain = get_origin(kind) or kind
+    plain = _plain(kind)
     if isinstance(value, bool):
         return plain in (bool, Any)
     if plain is float:
@@ -163,4 +163,9 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(declared: Any) -> str:
-    return " or ".join(getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in alternatives(declared))
+    return " or ".join(getattr(_plain(kind), "__name__", str(kind)) for kind in alternatives(declared))
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its arguments, and an array without its shape."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else get_origin(kind) or kind

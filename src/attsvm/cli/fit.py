@@ -13,6 +13,7 @@ from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import (
     Device,
+    Encoding,
     ForceFolder,
     Json,
     OutFolder,
@@ -106,6 +107,7 @@ def fit(
     test: Annotated[
         str | None, typer.Option(metavar="FILE", help="Test on these bags.  [default: part of SOURCE]")
     ] = None,
+    encoding: Encoding = None,
     option: Annotated[list[str] | None, named_option("source")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B", help="Same as `--option classes=A,B`.")] = None,
     train_head: Annotated[
@@ -179,6 +181,7 @@ def fit(
                     groups=groups,
                     drop=drop or (),
                     test=test,
+                    encoding=encoding,
                     options=options,
                     train_head=train_head,
                     steps=steps,

@@ -9,13 +9,17 @@ from typer.models import OptionInfo
 
 from attsvm._utils.files import is_table_file
 
+ARRAYS = (".npz", ".json")
+"""Files of arrays, which have names of their own."""
+
 _BEGIN = re.compile(r"(?P<file>.+?: )?(?P<names>[A-Za-z_]+(?:, [a-z_]+)*)(?=: expected )")
 
 
 def as_written(message: str, parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> str:
     """The message of an error, whose first words are the options of a command that have these names.
 
-    Behind the name of a table file, arguments are those of its columns. The arrays of other files have their own names.
+    Behind the name of a table file, arguments are those of its columns. The arrays of other files have their own names,
+    and so do labels of such a file.
 
     ``parameters``: of the command, by the names that errors have for them. ``values``: of the parameters, by their own
     names. The name of an argument without an option becomes its value, such as a file.
@@ -26,7 +30,11 @@ def as_written(message: str, parameters: Mapping[str, Parameter], values: Mappin
     names = begin["names"].split(", ")
     if not all(name in parameters for name in names):
         return message
-    written = [_written(parameters[name], values[parameters[name].name]) for name in names]
+    given = {name: values[parameters[name].name] for name in names}
+    of_arrays = any(str(value).lower().endswith(ARRAYS) for value in values.values())
+    if of_arrays and all(value is None and parameters[name].name != name for name, value in given.items()):
+        return message
+    written = [_written(parameters[name], value) for name, value in given.items()]
     return f"{begin['file'] or ''}{', '.join(written)}{message[begin.end() :]}"
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attsvm._utils.outputs import check_file
-from attsvm.cli.options import Json, Threads
+from attsvm.cli.options import Encoding, Json, Threads
 from attsvm.cli.shared import announce, command_line, finish
 from attsvm.errors import ProblemError
 
@@ -58,6 +58,7 @@ def predict(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Leave out a column of the table. Repeatable.")
     ] = None,
+    encoding: Encoding = None,
     any_unit: Annotated[bool, typer.Option("--any-unit", help="Accept numbers outside the ranges of the fit.")] = False,
     threads: Threads = None,
     json: Json = False,
@@ -85,12 +86,13 @@ def predict(
             if value is not None:
                 raise ProblemError(f"{option}: not an option for {model}, which classifies texts")
         columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
-        read = read_new_texts(data, text or columns.bag, label or columns.label, required=label is not None)
+        names = text or columns.bag, label or columns.label
+        read = read_new_texts(data, *names, required=label is not None, encoding=encoding)
         found, called = fitted.predictions(*read), "text"
     else:
         if text is not None:
             raise ProblemError(f"--text: not an option for {model}, which classifies bags, not texts")
-        bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or ())
+        bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or (), encoding=encoding)
         found = predict_bags(fitted, bags)
     page = make_page(
         found,

@@ -73,7 +73,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"{', '.join(f'`{name}`' for name in ATTENTIONS)}.  [default: combined with queries, else prompt]",
+            help=f"`{'`, `'.join(ATTENTIONS.names())}`.  [default: combined with queries, else prompt]",
         ),
     ] = None,
     optimizer: Annotated[

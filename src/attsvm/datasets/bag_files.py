@@ -59,6 +59,7 @@ def read_bags(
     groups: str | None = None,
     drop: Iterable[str] = (),
     optional: Iterable[str] = (),
+    encoding: str | None = None,
 ) -> BagFile:
     r"""Read bags from a file.
 
@@ -77,6 +78,8 @@ def read_bags(
         Columns of a table that are left out.
     optional : iterable of str
         Those of the columns ``label``, ``groups`` and ``drop`` that a table need not have.
+    encoding : str, optional
+        That of a table of text, such as "latin-1"; UTF-8 by default.
 
     Returns
     -------
@@ -107,14 +110,14 @@ def read_bags(
     if not is_table_file(path):
         if not os.fspath(path).lower().endswith((".npz", ".json")):
             raise ProblemError(f"{path}: expected bags: a table {', '.join(TABLES)} or arrays .npz, .json")
-        given = {"bag": bag, "label": label, "groups": groups, "drop": [*drop] or None}
+        given = {"bag": bag, "label": label, "groups": groups, "drop": [*drop] or None, "encoding": encoding}
         for name, value in given.items():
             if value is not None:
                 raise ProblemError(f"{name}: expected None for arrays, whose names are fixed, got {value!r}")
         return _of_arrays(path)
     if bag is None:
         raise ProblemError(f"bag: expected the column of {path} with the bag of each row")
-    frame = _table(path, bag)
+    frame = _table(path, bag, encoding)
     missing = {*optional}.difference(frame.columns)
     label, groups = (None if name in missing else name for name in (label, groups))
     others, left_out = [name for name in (label, groups) if name is not None], {*drop} - missing
@@ -134,20 +137,20 @@ def read_bags(
         return BagFile(sequences_of(bags, bag, *others), of_label, of_groups, bags.rows + 1)
 
 
-def _table(path: str | os.PathLike[str], bag: str = "") -> Any:
+def _table(path: str | os.PathLike[str], bag: str, encoding: str | None) -> Any:
     """A table as a data frame of pandas, without spaces around words; a word of spaces is a missing entry.
 
     The entries of the column ``bag`` of a text file are words.
     """
     check_installed(f"{path}: a table", "frames", "pandas")
-    frame = _as_written(path, bag)
+    frame = _as_written(path, bag, encoding)
     for name, column in frame.items():
         if column.dtype.kind == "O":
             frame[name] = column.map(lambda word: (word.strip() or None) if isinstance(word, str) else word)
     return frame
 
 
-def _as_written(path: str | os.PathLike[str], bag: str) -> Any:
+def _as_written(path: str | os.PathLike[str], bag: str, encoding: str | None) -> Any:
     """The table as the file has it; of CSV without spaces around the names of columns."""
     import pandas as pd
 
@@ -156,7 +159,7 @@ def _as_written(path: str | os.PathLike[str], bag: str) -> Any:
         check_installed(f"{path}: a Parquet file", "text", "pyarrow")
         with reading(path, "cannot be read as Parquet"):
             return pd.read_parquet(regular_file(path), engine="pyarrow", use_threads=False)
-    text = read_text(path)
+    text = read_text(path, encoding, "save the file as UTF-8, or name its encoding by --encoding")
     with reading(path, "cannot be read as a table"):
         if ending in ("jsonl", "ndjson"):
             return pd.read_json(io.StringIO(text), lines=True, dtype={bag: str}, convert_dates=False)

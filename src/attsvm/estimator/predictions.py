@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm._utils.shapes import Float
@@ -148,7 +149,7 @@ def predict_bags(estimator: Any, bags: BagFile) -> Predictions | RegressionPredi
     0.5
     """
     check_is_fitted(estimator)
-    if not hasattr(estimator, "classes_"):
+    if is_regressor(estimator):
         return predict_numbers(estimator, bags)
     sequences, classes = bags.sequences, estimator.classes_
     labels = None if bags.labels is None else _as_classes(bags.labels, classes)
@@ -206,7 +207,13 @@ class FileColumns:
 
 
 def read_as_fitted(
-    classifier: Any, path: str | os.PathLike[str], *, bag: str | None, label: str | None, drop: Iterable[str]
+    classifier: Any,
+    path: str | os.PathLike[str],
+    *,
+    bag: str | None,
+    label: str | None,
+    drop: Iterable[str],
+    encoding: str | None = None,
 ) -> tuple[BagFile, str]:
     """Read bags as those of a fit, by default with its columns of bags and labels; and what a bag is called.
 
@@ -222,7 +229,6 @@ def read_as_fitted(
     bag = bag or getattr(classifier, "bag_", None)
     if not os.fspath(path).lower().endswith((".npz", ".json")):
         left_out = [name for name in (*drop, *others) if name != label]
-        return read_bags(path, str(bag) if bag is not None else None, label, drop=left_out, optional=optional), str(bag)
-    if [*drop]:
-        raise ProblemError(f"--drop: only for the columns of a table, got {', '.join(drop)} for arrays")
-    return read_bags(path), "bag"
+        column = None if bag is None else str(bag)
+        return read_bags(path, column, label, drop=left_out, optional=optional, encoding=encoding), str(bag)
+    return read_bags(path, drop=drop, encoding=encoding), "bag"

@@ -14,14 +14,13 @@ from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.inspect.capture import ModelAndBatch
 from attsvm.inspect.causal import CONTROLS, DRAWS, CausalTest, Reason, Running
-from attsvm.inspect.families.stream import BIASES, BIASES_OF_TOKENS, CONSTANT, POSITION_BIASES
+from attsvm.inspect.families.stream import BIASES, BIASES_OF_TOKENS, CONSTANT, POSITION_BIASES, Parts
 from attsvm.inspect.features import ERROR, OTHER, Features, named_vectors, split_by_features
 from attsvm.inspect.residual import LogitSplit, Residual, pattern_of, residual_streams, split_logits, with_features
 from attsvm.inspect.weights import Layer, Tokens
 
 STREAM_ERROR = 1e-3
 """Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
-
 
 OF_PAIRS = (POSITION_BIASES, BIASES_OF_TOKENS)
 """Origins that belong to pairs of places, and not to queries or keys."""
@@ -301,8 +300,9 @@ class Explanation:
         batch : mapping, tuple or Tensor
             Arguments of the model, as for an inspection, for sequences that it was not explained on.
         query, key : str, optional
-            Groups of origins, of ``groups``. By default those of the pair with the largest share. With "constant" the
-            queries are their mean over the batch, or the keys; there is nothing of them that could be necessary.
+            Groups of origins, of ``groups``. By default those of the pair with the largest share; biases of positions,
+            which belong to no token, are passed over. With "constant" the queries are their mean over the batch, or the
+            keys; there is nothing of them that could be necessary.
         controls : int
             Number of random reasons of equal size that share no origin with this one on the same side. Where
             few origins are left, some occur several times, or are smaller.
@@ -342,7 +342,7 @@ class Explanation:
                 f"{self.features[0]!r}"
             )
         if query is None or key is None:
-            best = self.pairs(1)[0]
+            best = next(pair for pair in self.pairs(None) if not {pair.query, pair.key} & {*OF_PAIRS})
             query, key = query or best.query, key or best.key
         check_flag("progress", progress)
         reason = reason_of(self, query, key)
@@ -376,7 +376,7 @@ def explained(
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
     follows = pattern_of(pattern, captured, source.tokens_of(captured))
-    of_queries, of_keys = explainable(source, layer, captured)
+    of_queries, of_keys = _streams(source, layer, captured)
     if origins is not None and of_queries is not of_keys:
         raise ProblemError(f"origins: expected a layer of self-attention, got {captured.name}")
     taken = (CONSTANT, OTHER, ERROR, *of_queries.origins, *(f"{name} heads" for name in sets))
@@ -393,6 +393,7 @@ def explained(
             )
         parts = of_queries.entering(partial(with_features, features=vectors))
     of_tokens = parts if of_queries is of_keys else of_keys.entering()
+    _check_streams(source, captured, parts, of_tokens)
     splits = [split_logits(parts, of_tokens, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
@@ -406,30 +407,36 @@ def explained(
     return Explanation(layer, chosen, splits, groups, pattern, source, features, unexplained)
 
 
-def explainable(source: ModelAndBatch, index: int, layer: Layer) -> tuple[Residual, Residual]:
-    """The streams that the queries and the keys of a layer are made from.
+def check_explainable(source: ModelAndBatch, index: int, layer: Layer) -> None:
+    """Raise ProblemError if the streams of a layer are not known, or its logits cannot be split by origin."""
+    of_queries, of_keys = _streams(source, index, layer)
+    parts = of_queries.entering()
+    _check_streams(source, layer, parts, parts if of_queries is of_keys else of_keys.entering())
 
-    Raises ProblemError if they are not known, or its logits cannot be split by origin.
-    """
+
+def _streams(source: ModelAndBatch, index: int, layer: Layer) -> tuple[Residual, Residual]:
+    """The streams that the queries and the keys of a layer are made from; one in self-attention."""
     layer.weights()
     layer.norm_scales(0)
-    of_queries, of_keys = residual_streams(source.model, source.batch, source.layers, index)
+    return residual_streams(source.model, source.batch, source.layers, index)
+
+
+def _check_streams(source: ModelAndBatch, layer: Layer, of_queries: Parts, of_keys: Parts) -> None:
+    """Check that the parts add up to what entered a layer."""
     dtype, at = next(source.model.parameters()).dtype, np.maximum(layer.positions, 0)[..., None]
     asked = np.take_along_axis(_total(of_queries), at, axis=1)
     _check_stream(np.where(layer.positions[..., None] >= 0, asked, layer.queries), layer.queries, layer.name, dtype)
     if of_keys is not of_queries:
         there = layer.there[..., None]  # padding may be anything
         _check_stream(np.where(there, _total(of_keys), layer.tokens), layer.tokens, layer.name, dtype)
-    return of_queries, of_keys
 
 
-def _total(residual: Residual) -> Float[np.ndarray, "n T d"]:
-    total: np.ndarray = np.sum([part.numpy() for part in residual.entering().values()], axis=0)
+def _total(parts: Parts) -> Float[np.ndarray, "n T d"]:
+    total: np.ndarray = np.sum([part.numpy() for part in parts.values()], axis=0)
     return total
 
 
 def _check_stream(total: Tokens, entered: Tokens, name: str, dtype: torch.dtype) -> None:
-    """Check that the parts add up to what entered a layer."""
     error = np.abs(total - entered).max() / np.abs(entered).max()
     if not error <= STREAM_ERROR:
         reason = "model: its residual stream is not the sum of the outputs of its modules"

@@ -16,7 +16,7 @@ from attsvm.inspect.edits.edit import Edit, make_edit
 from attsvm.inspect.edits.scan import Scan, scan_heads
 from attsvm.inspect.edits.targets import Forgotten, Request, Targets
 from attsvm.inspect.effects import Effects, head_effects
-from attsvm.inspect.explanation import Explanation, explainable, explained
+from attsvm.inspect.explanation import Explanation, check_explainable, explained
 from attsvm.inspect.features import Features
 from attsvm.inspect.grid import HeadGrid, Names
 from attsvm.inspect.heads import COLUMNS, Head, head_columns
@@ -470,7 +470,7 @@ class Inspection(Result):
         if recipe is None:
             return Available("not known", factors=False, keys=False, reasons=False)
         try:
-            explainable(source, layer, captured)
+            check_explainable(source, layer, captured)
             reasons = True
         except ProblemError:
             reasons = False

@@ -95,6 +95,7 @@ class HeadView:
 
     layer: int
     head: int
+    is_self: bool  # whether its queries and keys are made from the same tokens; not in cross-attention
     norm: float  # ‖W‖_F
     weights: str  # what W is, as :meth:`attsvm.inspect.Inspection.available` says
     # singular values of this W, and of I/√d_h if it is not known
@@ -156,6 +157,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
     return HeadView(
         layer=index,
         head=head,
+        is_self=layer.is_self,
         norm=float(np.linalg.norm(problem.weights)),
         weights="not known" if recipe is None else recipe.acts_on,
         singular_values=np.linalg.svd(problem.weights, compute_uv=False)

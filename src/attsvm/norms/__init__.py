@@ -7,49 +7,7 @@ factors K and Q induce on W = KQ' are in :mod:`attsvm.norms.factors`. A new norm
 outside it.
 """
 
-from attsvm.norms import factors as factors
-from attsvm.norms.attention_heads import JointNorm, MaxOfHeads, SumOfHeads
-from attsvm.norms.attention_heads import OfEachHead as OfEachHead
-from attsvm.norms.attention_heads import for_heads as for_heads
-from attsvm.norms.base import MissingPiece as MissingPiece
-from attsvm.norms.base import Norm
-from attsvm.norms.base import parts_of as parts_of
-from attsvm.norms.base import project_on_ball as project_on_ball
-from attsvm.norms.base import refuse_joint_parts as refuse_joint_parts
-from attsvm.norms.check import NormCheck, check
-from attsvm.norms.check import checked as checked
-from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
-from attsvm.norms.lp import Lp
-from attsvm.norms.owl import Owl
-from attsvm.norms.registry import norm_spellings as norm_spellings
-from attsvm.norms.registry import norms_in as norms_in
-from attsvm.norms.registry import parse_norm, read_norm, written_norm
-from attsvm.norms.rotary import Rotary
-from attsvm.norms.scaled import Scaled
-from attsvm.norms.scaled import Wrapper as Wrapper
-from attsvm.norms.schatten import Nuclear, Spectral
-
-__all__ = [
-    "JointNorm",
-    "Lp",
-    "MaxOfHeads",
-    "Norm",
-    "NormCheck",
-    "Nuclear",
-    "OnColumns",
-    "OnRows",
-    "OnSingularValues",
-    "Owl",
-    "Rotary",
-    "Scaled",
-    "Spectral",
-    "SumOfHeads",
-    "check",
-    "parse_norm",
-    "read_norm",
-    "schatten",
-    "written_norm",
-]
+from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
 __door__ = (
@@ -57,6 +15,7 @@ __door__ = (
     "OfEachHead",
     "Wrapper",
     "checked",
+    "factors",
     "for_heads",
     "norm_spellings",
     "norms_in",
@@ -64,7 +23,4 @@ __door__ = (
     "project_on_ball",
     "refuse_joint_parts",
 )
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

@@ -18,7 +18,7 @@ from attsvm.norms.base import Norm, SeveralAtOnce, refuse_joint_parts
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 from attsvm.norms.scaled import scaled
-from attsvm.norms.schatten import Nuclear, Spectral, values_at_unit_scale
+from attsvm.norms.singular_values import Nuclear, Spectral, values_at_unit_scale
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from attsvm._utils.extensions import Registry, did_you_mean, import_object, kind
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms.base import MissingPiece, Norm
-from attsvm.norms.check import checked
+from attsvm.norms.norm_check import checked
 
 NORMS: Registry[type[Norm] | Norm] = Registry(
     "norm", group="attsvm.norms", package="attsvm.norms", check=kind_check(Norm)

@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm, SeveralAtOnce
 from attsvm.norms.lp import shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
-from attsvm.norms.schatten import values_at_unit_scale
+from attsvm.norms.singular_values import values_at_unit_scale
 
 
 @dataclass(frozen=True)

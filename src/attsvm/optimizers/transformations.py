@@ -145,7 +145,23 @@ class LearningRate(Transformation):
 
 
 @dataclass(frozen=True)
-class Normalize(Transformation):
+class _ByNorm:
+    """A change by a norm of all parameters together, or of each."""
+
+    scope: Scope = "all"
+    by: str | float | Norm = 2.0
+
+    def __post_init__(self) -> None:
+        read_scope(self.scope)
+        object.__setattr__(self, "by", parse_norm(self.by))
+
+    @property
+    def on_each_head(self) -> bool:
+        return self.scope == "each"
+
+
+@dataclass(frozen=True)
+class Normalize(_ByNorm, Transformation):
     """Divide the gradient by its norm, exactly, however small it is: training continues where the gradient underflows.
 
     Parameters
@@ -161,18 +177,7 @@ class Normalize(Transformation):
         If the scope or the norm is unknown.
     """
 
-    scope: Scope = "all"
-    by: str | float | Norm = 2.0
-
     scale_free = True
-
-    def __post_init__(self) -> None:
-        read_scope(self.scope)
-        object.__setattr__(self, "by", parse_norm(self.by))
-
-    @property
-    def on_each_head(self) -> bool:
-        return self.scope == "each"
 
     def length_of(self, gradient: GradientLength) -> GradientLength:
         """One, whatever it was before."""
@@ -194,7 +199,7 @@ class Normalize(Transformation):
 
 
 @dataclass(frozen=True)
-class Relative(SizeOfWeights):
+class Relative(_ByNorm, SizeOfWeights):
     """Multiply the gradient by a power of the size of the weights. Steps cannot leave zero weights.
 
     Parameters
@@ -213,17 +218,7 @@ class Relative(SizeOfWeights):
         If the scope or the norm is unknown.
     """
 
-    scope: Scope = "all"
-    by: str | float | Norm = 2.0
     power: float = 1.0
-
-    def __post_init__(self) -> None:
-        read_scope(self.scope)
-        object.__setattr__(self, "by", parse_norm(self.by))
-
-    @property
-    def on_each_head(self) -> bool:
-        return self.scope == "each"
 
     def update(self, updates: ScaledGradient, state: Any, params: Tree, *, numbers: Numbers, value: Array) -> Changed:
         """Multiply each group by the size of its weights, or of all weights."""

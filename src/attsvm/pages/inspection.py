@@ -123,7 +123,7 @@ class InspectionPages:
         if self._grid is not None:  # the attention does not depend on the margins
             yield SpecialPart("picker", pickers.picker(replace(self._grid, inspection=inspection)))
         if inspection.detail is not None:
-            keys, queries = self._seen(inspection, inspection.detail)
+            keys, queries = self._seen(inspection.detail)
             yield from detail(found, inspection.detail, keys, sentence, self.words, queries)
         if found.effects is not None:
             table = effects_table(inspection, found.effects, self.words)
@@ -150,18 +150,17 @@ class InspectionPages:
             yield effects_words(found.effects)
             yield Table(table.rows[:MOST_ROWS], table.columns)
         if found.done.detail is not None:
-            keys, queries = self._seen(found.done, found.done.detail)
+            keys, queries = self._seen(found.done.detail)
             yield from terminal_detail(found, found.done.detail, keys, self.sentence, queries)
 
-    def _seen(self, inspection: "Inspection", view: "HeadView") -> tuple[list[list[str]], list[list[str]]]:
+    def _seen(self, view: "HeadView") -> tuple[list[list[str]], list[list[str]]]:
         """The names of the keys and of the queries of a head; numbers where they are not those of the input."""
         n, _, T = view.allowed.shape
         fit = [
             rows for rows in (self.tokens, self.decoder or []) if len(rows) == n and all(len(row) == T for row in rows)
         ]
         keys = fit[0] if fit else [[f"#{k + 1}" for k in range(T)]] * n
-        # a layer of the decoder whose keys are those of the encoder
-        crosses = keys is self.tokens and "decoder" in inspection.layer_names[view.layer]
+        crosses = keys is self.tokens and not view.is_self
         return keys, self.decoder if crosses and self.decoder is not None else keys
 
 

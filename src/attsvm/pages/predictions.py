@@ -43,7 +43,7 @@ def predictions_page(
     return Page(
         numbers,
         terminal=[*_terminal(numbers, bag)],
-        notes=[*_notes(numbers, bag)],
+        notes=[*_notes(numbers, bag, detects=predictions.attention is None)],
         others={
             "predictions.csv": csv_saver(_of_bags(predictions, bag)),
             "instances.csv": csv_saver(_of_tokens(predictions, bag)),
@@ -155,9 +155,9 @@ def several(bag: str) -> str:
     return "texts" if bag == "text" else "bags"
 
 
-def _notes(numbers: dict[str, Any], bag: str) -> Iterable[str]:
-    model, others = numbers["model"], numbers["model"]["ensemble"]
-    detects = model["kind"] == "DetectorClassifier"
+def _notes(numbers: dict[str, Any], bag: str, detects: bool) -> Iterable[str]:
+    """``detects``: whether the classifier is one of detectors, which have no attention."""
+    others = numbers["model"]["ensemble"]
     if others and numbers["selected_by"] == "contribution":
         yield ensemble_note("detectors" if detects else "attention", others)
     elif others:
@@ -166,7 +166,7 @@ def _notes(numbers: dict[str, Any], bag: str) -> Iterable[str]:
             "word is the word with the largest attention; the classifier's contributions(X) gives the contributions "
             "of words and n-grams."
         )
-    if detects and len(model["classes"]) == 2:
+    if detects and len(numbers["model"]["classes"]) == 2:
         yield (
             "The selected token is the one with the largest contribution to the positive class. If the other class is "
             "predicted, this token contributes least to the decision."

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import lazy_loader
 import numpy as np
 
 from attsvm._utils.archives import read_arrays, write_npz
-from attsvm._utils.checks import as_array, check_choice, check_flag, check_integer, check_kind, weights_of
+from attsvm._utils.checks import check_integer, check_kind
 from attsvm._utils.displays import Displayed
 from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
@@ -34,11 +33,11 @@ from attsvm.problem.checks import (
     without_padding,
 )
 from attsvm.problem.copies import Copies
-from attsvm.problem.rotations import rotated_arrays
-from attsvm.problem.terms import Canonical, LogitTerms, MasksOnly, check_bias_index, distances
+from attsvm.problem.new_head import with_head
+from attsvm.problem.other_terms import blocks, check_blocks, with_position_bias, with_sink
+from attsvm.problem.rotations import with_rotations
+from attsvm.problem.terms import Canonical, LogitTerms, MasksOnly, check_bias_index
 from attsvm.results import check_index
-
-mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask", "bias_index", "offsets")
 FILE_NAMES = (*ARRAY_NAMES, "num_heads", "key_groups")
@@ -500,263 +499,12 @@ class Problem(Displayed):
             raise ProblemError(f"q: expected the same last axis as k of shape {k.shape}, got shape {q.shape}")
         return cls(k, queries=q, mask=mask)
 
-    def with_head(self, head: Any) -> "Problem":
-        """The problem with another linear prediction head, for example one fitted to the labels.
-
-        Parameters
-        ----------
-        head : "mean", or array of shape (*batch, d) or (*batch, C, d)
-            "mean" is logistic regression without intercept on the mean of the tokens that a query may attend to, of
-            unit norm. Each problem of a batch gets its own.
-
-        Returns
-        -------
-        Problem
-
-        Raises
-        ------
-        ProblemError
-            If the head does not fit, or "mean" is given for a problem without labels of both classes ±1 or with several
-            attention heads.
-
-        See Also
-        --------
-        attsvm.train : Needs a head.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import attsvm
-        >>> tokens = np.random.default_rng(0).standard_normal((6, 8, 10))
-        >>> problem = attsvm.Problem(tokens, labels=[1, -1, 1, -1, 1, -1]).with_head("mean")
-        >>> problem
-        Problem(6 sequences × 8 tokens, d = 10; prompt; labels ±1; head)
-        >>> attsvm.train(problem, steps=2000).selected.shape
-        (6,)
-        """
-        if isinstance(head, str):
-            head = self._fitted_head(head)
-        return Problem(**{**self.arrays(), "head": head})
-
-    def with_rotations(self, frequencies: Any, positions: Any = None, query_positions: Any = None) -> "Problem":
-        """The problem of attention with rotary position embeddings (RoPE), with the weights of all frequencies.
-
-        RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits
-        are Σ_j Re(e^{iθ_jΔ} x' M_j z), where Δ is the position of the query less that of the token, and M_j = A_j +
-        iB_j is complex. They are linear in the weights [A_1; B_1; …; A_J; B_J], with the keys cos(θ_jΔ) x and
-        −sin(θ_jΔ) x.
-
-        Parameters
-        ----------
-        frequencies : array, shape (J,)
-            θ_j, in radians per position: RoPE has 10000^(−j/J) for j = 0, …, J − 1.
-        positions : array, shape (T,), (n, T) or (*batch, n, T), optional
-            Of the tokens; by default 0, …, T − 1.
-        query_positions : array, shape (n,), (n, Q), or with the batch axes, optional
-            By default T for one query per sequence, and those of the tokens for Q = T queries. To move all queries by
-            the same distance changes no margin in the norm :class:`attsvm.norms.Rotary`.
-
-        Returns
-        -------
-        Problem
-            With keys of dimension 2Jd. Of several queries each has a sequence of its own, because their keys differ:
-            there are nQ sequences with one query.
-
-        Raises
-        ------
-        ProblemError
-            If the problem has no queries, or keys of another dimension than its tokens; if the frequencies or the
-            positions do not fit, or positions of queries are needed.
-
-        See Also
-        --------
-        attsvm.train : With ``attention="rotary"``, trains K and Q.
-        attsvm.norms.Rotary : The norm of their Att-SVM.
-
-        References
-        ----------
-        Su, Lu, Pan, Murtadha, Wen and Liu (2024), *RoFormer: Enhanced Transformer with Rotary Position Embedding*,
-        equation (16).
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_rotations([1.0, 0.1])
-        >>> problem.key_dim
-        20
-        >>> attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm="rotary2").status
-        <Status.OPTIMAL: 'optimal'>
-        """
-        arrays = rotated_arrays(self.arrays(), self.model_shape, frequencies, positions, query_positions)
-        return Problem(**arrays)
-
-    def _fitted_head(self, name: str) -> np.ndarray:
-        if name != "mean":
-            raise ProblemError(f'head: expected "mean" or an array, got {name!r}')
-        if self.num_heads is not None or self.num_classes is not None:
-            got = "several attention heads" if self.num_classes is None else f"{self.num_classes} classes"
-            raise ProblemError(f'head: expected an array for a problem with {got}, got "mean"')
-        each = [self[index] for index in np.ndindex(self.batch_shape)] if self.batch_shape else [self]
-        return np.reshape([mean_token.mean_token_head(one) for one in each], (*self.batch_shape, self.dim))
-
-    def with_sink(self, *, trained: bool = False) -> "Problem":
-        """The problem with a sink: a last token of key 0 and value 0, which every query may attend to.
-
-        Its logit is 0 under all weights, so that the softmax of the other tokens has a 1 in its denominator. A query
-        may attend to nothing in this way.
-
-        Parameters
-        ----------
-        trained : bool
-            Give the sink a trained logit, as a last bias. For a prompt it is the last entry of the prompt.
-
-        Returns
-        -------
-        Problem
-
-        See Also
-        --------
-        attsvm.Problem.with_position_bias
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-        >>> problem.with_sink().num_tokens, problem.with_sink(trained=True).weights_shape
-        (5, (6, 6))
-        """
-        arrays, T = self.arrays(), self.num_tokens
-        of_prompt = check_flag("trained", trained) and not self.has_queries
-        if of_prompt:  # an entry of the keys that the sink alone has
-            keys = arrays.get("keys", arrays["tokens"])
-            arrays["keys"] = np.insert(keys, keys.shape[-1], 0.0, axis=-1)
-        elif trained:
-            arrays.setdefault("bias_index", np.full((self.num_sequences, T), -1))
-        number = self.num_biases if trained else -1
-        for name, last in (("tokens", 0), ("keys", 0), ("mask", True), ("bias_index", number), ("offsets", 0)):
-            if name in arrays:
-                arrays[name] = np.insert(arrays[name], T, last, axis=-2 if name in ("tokens", "keys") else -1)
-        if of_prompt:
-            arrays["keys"][..., -1, -1] = 1.0
-        return Problem(**arrays)
-
-    def with_position_bias(
-        self, kind: str, *, query_positions: Any = None, max_distance: int | None = None
-    ) -> "Problem":
-        """The problem with trained biases of the positions of tokens, added to the logits.
-
-        Parameters
-        ----------
-        kind : {"absolute", "relative"}
-            "absolute" adds one number for each position t. "relative" adds one for each difference t - q of the
-            positions of token and query, the first one for the least difference.
-        query_positions : int array, shape (Q,), (n,) or (n, Q), optional
-            The positions of queries, for "relative". By default query q has position q, if there is one for each token.
-        max_distance : int, optional
-            Clip relative positions to ±max_distance, which makes 2 max_distance + 1 biases. By default all differ.
-
-        Returns
-        -------
-        Problem
-            With ``bias_index``. For a prompt, with the positions as further entries of the keys.
-
-        Raises
-        ------
-        ProblemError
-            If the kind is unknown, an argument does not fit it, the problem is one of a prompt for "relative", or it
-            has biases already or ends with a sink.
-
-        See Also
-        --------
-        attsvm.Problem.with_sink : To be called after this method.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_position_bias("absolute")
-        >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
-        >>> W, b = problem.blocks(solution)
-        >>> W.shape, b.shape, solution.status
-        ((5, 5), (4,), <Status.OPTIMAL: 'optimal'>)
-        """
-        check_choice("kind", kind, "absolute", "relative")
-        if self.bias_index is not None:
-            raise ProblemError("bias_index: expected None before with_position_bias, because a token has only one bias")
-        if not self.tokens[..., -1, :].any() and self.canonical.allowed[self.canonical.active][:, -1].all():
-            raise ProblemError(
-                "tokens: expected no sink (value 0) in the last place; call with_position_bias first, so that the "
-                "sink has no position, or give bias_index"
-            )
-        arrays, n, T = self.arrays(), self.num_sequences, self.num_tokens
-        if kind == "absolute":
-            for name, given in (("query_positions", query_positions), ("max_distance", max_distance)):
-                if given is not None:
-                    raise ProblemError(f'{name}: expected None for "absolute", got {given!r}')
-            if self.has_queries:
-                return Problem(**{**arrays, "bias_index": np.broadcast_to(np.arange(T), (n, T))})
-            keys = arrays.get("keys", arrays["tokens"])
-            features = np.broadcast_to(np.eye(T), (*keys.shape[:-1], T))
-            return Problem(**{**arrays, "keys": np.concatenate([keys, features], axis=-1)})
-        positions = self._query_positions(query_positions)
-        distance = None if max_distance is None else check_integer("max_distance", max_distance, 1)
-        index = distances(positions, T, distance)
-        return Problem(**{**arrays, "bias_index": np.broadcast_to(index, (n, *index.shape[1:]))})
-
-    def _query_positions(self, given: Any) -> np.ndarray:
-        """The positions of queries, shape (n or 1[, Q])."""
-        if not self.has_queries:
-            raise ProblemError('kind: expected "absolute" for a problem without queries, got "relative"')
-        own = self.query_shape[len(self.batch_shape) :]
-        if given is None:
-            if own[1:] != (self.num_tokens,):
-                raise ProblemError(
-                    'query_positions: expected the positions of the queries for "relative", unless there is one query '
-                    f"for each of the {self.num_tokens} tokens, got None for queries of shape {own}"
-                )
-            return np.arange(self.num_tokens)[None]
-        positions = as_array("query_positions", given, "integers", "iu")
-        if positions.shape not in (own, own[1:]):
-            raise ProblemError(f"query_positions: expected shape {own[1:]} or {own}, got {positions.shape}")
-        return positions.astype(np.int64).reshape((-1, *own[1:]))
-
-    def blocks(self, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The blocks W and b of weights.
-
-        Parameters
-        ----------
-        weights : array of shape (..., d_k + m, d_q + 1), Run or Solution
-
-        Returns
-        -------
-        W : ndarray, shape (..., d_k, d_q)
-        b : ndarray, shape (..., m)
-            Empty for a problem without biases.
-
-        Raises
-        ------
-        ProblemError
-            If the problem is one of a prompt, or the shape does not fit.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_sink(trained=True)
-        >>> W, b = problem.blocks(attsvm.train(problem, steps=100))
-        >>> W.shape, b.shape
-        ((5, 5), (1,))
-        """
-        if not self.has_queries:
-            raise ProblemError("problem: expected queries, so that the weights are a matrix, got a prompt problem")
-        array = weights_of(weights, "weights")
-        if array.shape[-2:] != self.weights_shape:
-            raise ProblemError(f"weights: expected shape (..., {str(self.weights_shape)[1:-1]}), got {array.shape}")
-        W, b = self.terms.split(array)
-        return W.copy(), b.copy()
-
-    def check_blocks(self, name: str, weights: np.ndarray) -> None:
-        """Raise ProblemError if weights are not zero outside of W and b, where no logit depends on them."""
-        if self.num_biases and np.count_nonzero(weights) > sum(map(np.count_nonzero, self.terms.split(weights))):
-            raise ProblemError(f"{name}: expected zeros outside of the blocks W {self.key_dim, self.query_dim} and b")
+    blocks = blocks
+    check_blocks = check_blocks
+    with_head = with_head
+    with_position_bias = with_position_bias
+    with_rotations = with_rotations
+    with_sink = with_sink
 
     def plot(self, *, ax: Any = None) -> Any:
         """Draw the tokens of the first six sequences, in the plane of their first two principal components if d > 2.

@@ -1,20 +1,69 @@
-"""Keys rotated by the differences of positions, so that the logits of rotary attention are linear in its weights."""
+"""A method of :class:`attsvm.Problem`: keys rotated by the differences of positions.
 
-from typing import Any
+The logits of rotary attention are then linear in its weights.
+"""
+
+from typing import Any, TypeVar
 
 import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import fit, real
 
+P = TypeVar("P")
 
-def rotated_arrays(
-    arrays: dict[str, Any], batch: tuple[int, ...], frequencies: Any, positions: Any, query_positions: Any
-) -> dict[str, Any]:
-    """The arguments of Problem for :meth:`attsvm.Problem.with_rotations`, from those of the problem.
 
-    ``batch``: the batch axes that the arrays have.
+def with_rotations(self: P, frequencies: Any, positions: Any = None, query_positions: Any = None) -> P:
+    """The problem of attention with rotary position embeddings (RoPE), with the weights of all frequencies.
+
+    RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits
+    are Σ_j Re(e^{iθ_jΔ} x' M_j z), where Δ is the position of the query less that of the token, and M_j = A_j +
+    iB_j is complex. They are linear in the weights [A_1; B_1; …; A_J; B_J], with the keys cos(θ_jΔ) x and
+    −sin(θ_jΔ) x.
+
+    Parameters
+    ----------
+    frequencies : array, shape (J,)
+        θ_j, in radians per position: RoPE has 10000^(−j/J) for j = 0, …, J − 1.
+    positions : array, shape (T,), (n, T) or (*batch, n, T), optional
+        Of the tokens; by default 0, …, T − 1.
+    query_positions : array, shape (n,), (n, Q), or with the batch axes, optional
+        By default T for one query per sequence, and those of the tokens for Q = T queries. To move all queries by
+        the same distance changes no margin in the norm :class:`attsvm.norms.Rotary`.
+
+    Returns
+    -------
+    Problem
+        With keys of dimension 2Jd. Of several queries each has a sequence of its own, because their keys differ:
+        there are nQ sequences with one query.
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no queries, or keys of another dimension than its tokens; if the frequencies or the
+        positions do not fit, or positions of queries are needed.
+
+    See Also
+    --------
+    attsvm.train : With ``attention="rotary"``, trains K and Q.
+    attsvm.norms.Rotary : The norm of their Att-SVM.
+
+    References
+    ----------
+    Su, Lu, Pan, Murtadha, Wen and Liu (2024), *RoFormer: Enhanced Transformer with Rotary Position Embedding*,
+    equation (16).
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0).with_rotations([1.0, 0.1])
+    >>> problem.key_dim
+    20
+    >>> attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm="rotary2").status
+    <Status.OPTIMAL: 'optimal'>
     """
+    problem: Any = self
+    arrays, batch = problem.arrays(), problem.model_shape
     if "queries" not in arrays:
         raise ProblemError("problem: expected queries, because rotations need their positions")
     keys = arrays.get("keys", arrays["tokens"])
@@ -46,7 +95,7 @@ def rotated_arrays(
     turns = np.stack([np.cos(angles), -np.sin(angles)], axis=-1)
     keys = keys[..., None, :, None, None, :] if Q else keys[..., None, None, :]
     arrays = arrays | {"keys": (turns[..., None] * keys).reshape(*apart.shape, -1)}
-    return _one_query_each(arrays, batch, Q) if Q else arrays
+    return type(self)(**(_one_query_each(arrays, batch, Q) if Q else arrays))
 
 
 def _positions(name: str, given: Any, batch: tuple[int, ...], cores: list[tuple[int, ...]]) -> np.ndarray:

@@ -92,13 +92,3 @@ def check_bias_index(value: Any, *, has_queries: bool) -> Int[np.ndarray, "*quer
             "with_position_bias and with_sink append them to the keys"
         )
     return index.astype(np.int32)
-
-
-def distances(
-    positions: Int[np.ndarray, "*queries"], num_tokens: int, max_distance: int | None
-) -> Int[np.ndarray, "*queries T"]:
-    """The number of the bias of each relative position t − q, clipped to ±max_distance, from the least one on."""
-    relative = np.arange(num_tokens) - positions[..., None]
-    if max_distance is not None:
-        return np.asarray(np.clip(relative, -max_distance, max_distance) + max_distance)
-    return np.asarray(relative + positions.max())

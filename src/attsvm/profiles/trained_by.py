@@ -22,7 +22,7 @@ def _steepest_descent(norm: Norm, attention: str) -> Optimizer:
 
 
 _MAKERS: dict[str, Callable[[Norm, str], Optimizer]] = {
-    "gradient": lambda norm, attention: ATTENTIONS[attention].of_rank(1).default_optimizer(),
+    "gradient": lambda norm, attention: ATTENTIONS.find(attention).of_rank(1).default_optimizer(),
     "mirror": _mirror_descent,
     "steepest": _steepest_descent,
 }

@@ -7,25 +7,7 @@ There are three independent parts, which ``solve.py`` combines:
 - ``certificate.py``: the bounds that a candidate of any solver proves.
 """
 
-from attsvm.svm.certificate import FARKAS_BOUND as FARKAS_BOUND
-from attsvm.svm.certificate import Certificate
-from attsvm.svm.certified_interval import HeadProblem as HeadProblem
-from attsvm.svm.certified_interval import MarginInterval as MarginInterval
-from attsvm.svm.certified_interval import margin_interval as margin_interval
-from attsvm.svm.constraints.constraints import Constraints as Constraints
-from attsvm.svm.constraints.dual_products import Grams as Grams
-from attsvm.svm.constraints.dual_products import UnitRows as UnitRows
-from attsvm.svm.methods.frobenius.dual_search import DualSearch as DualSearch
-from attsvm.svm.methods.frobenius.pivoting import block_pivoting as block_pivoting
-from attsvm.svm.primal_iteration import PrimalIteration as PrimalIteration
-from attsvm.svm.solution import Solution
-from attsvm.svm.solve import solve_svm
-from attsvm.svm.variants.finite_part import combined_prediction, finite_part
-from attsvm.svm.variants.ordered import ordered_margin as ordered_margin
-from attsvm.svm.variants.ordered import solve_ordered as solve_ordered
-from attsvm.svm.variants.prediction_head import solve_head
-
-__all__ = ["Certificate", "Solution", "combined_prediction", "finite_part", "solve_head", "solve_svm"]
+from attsvm._utils.doors import open_door
 
 # for the other packages of attsvm, beside the public names
 __door__ = (
@@ -42,7 +24,4 @@ __door__ = (
     "ordered_margin",
     "solve_ordered",
 )
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = open_door(__name__, __file__, __door__)

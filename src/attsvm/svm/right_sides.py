@@ -16,10 +16,9 @@ from attsvm._utils.checks import as_floats, weights_of
 from attsvm._utils.shapes import Float
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.svm.certificate import UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins
+from attsvm.svm.certificate import FROBENIUS, UNIT, VIOLATION_ALLOWED, length_of, rounding_of_margins
 from attsvm.svm.constraints.constraints import ALL_TOKENS, LENGTHS, Constraints, TokenValues, Weights
-from attsvm.svm.methods.frobenius.choice import solve_frobenius
-from attsvm.svm.methods.registry import Candidate, SolverSettings
+from attsvm.svm.methods.registry import Candidate, SolverSettings, find_candidate
 from attsvm.svm.tolerances import DEPENDENT
 
 PADDINGS = 2.0, 0.0
@@ -134,7 +133,7 @@ def repaired(constraints: Constraints, candidate: Candidate) -> Candidate:
         if len(index) == 0:
             break
         violated = replace(flat[index], right=short)
-        moved = solve_frobenius(violated, SolverSettings())
+        moved = find_candidate(violated, FROBENIUS, SolverSettings())
         after = weights[index] + _scaled(violated, moved.weights)
         now = np.where(flat.inequality[index], flat.right[index] - flat[index].apply(after), 0.0)
         better = ~moved.ray & (now.max(axis=ALL_TOKENS) < np.maximum(short.max(axis=ALL_TOKENS), 0.0))
@@ -174,7 +173,7 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
             room = ROOM[0] * violation * constraints.norms + ROOM[1] * abs(constraints.right).max()
             relaxed = replace(constraints, right=np.where(constraints.inequality, constraints.right - room, 0.0))
             least = point.reshape(constraints.weights_shape)
-            near = repaired(relaxed, solve_frobenius(relaxed, SolverSettings())).weights
+            near = repaired(relaxed, find_candidate(relaxed, FROBENIUS, SolverSettings())).weights
             # the set of such weights may be too thin for the solver of the shortest
             keeps = bool(
                 (np.where(constraints.inequality, relaxed.right - relaxed.apply(near), 0.0) <= 0.01 * room).all()
@@ -186,4 +185,4 @@ def least_violating(exact: Constraints) -> tuple[Weights | None, TokenValues]:
             pull = exact.adjoint(ray).reshape(-1)
             change = np.linalg.lstsq(G[active].T, pull, rcond=DEPENDENT)[0]
             return kept, np.maximum(ray - constraints.spread(change, position[active]), 0.0)
-    return None, solve_frobenius(constraints, SolverSettings()).multipliers
+    return None, find_candidate(constraints, FROBENIUS, SolverSettings()).multipliers

@@ -1,7 +1,7 @@
-from .attention import ATTENTIONS as ATTENTIONS
-from .attention import Attention as Attention
-from .attention import ProblemData as ProblemData
-from .attention import parse_attention as parse_attention
+from .attention.base import Attention as Attention
+from .attention.base import ProblemData as ProblemData
+from .attention.registry import ATTENTIONS as ATTENTIONS
+from .attention.registry import parse_attention as parse_attention
 from .changes import logit_changes as logit_changes
 from .collect import run_steps as run_steps
 from .gradient import LossGradient as LossGradient

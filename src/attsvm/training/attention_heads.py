@@ -26,7 +26,7 @@ import numpy as np
 from attsvm._utils.contractions import over_all, settle
 from attsvm.optimizers import Rule, ScaledGradient
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Parameters
+from attsvm.training.attention.base import AnyArray, Parameters
 
 Array = jax.Array
 

@@ -9,7 +9,7 @@ import numpy as np
 from attsvm._utils.contractions import settle
 from attsvm.errors import ProblemError
 from attsvm.losses import Outputs
-from attsvm.training.attention import Parameters, ProblemData
+from attsvm.training.attention.base import Parameters, ProblemData
 from attsvm.training.maps.softmax import SOFTMAX
 from attsvm.training.objective import Objective
 from attsvm.training.softmax import pool

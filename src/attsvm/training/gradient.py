@@ -14,7 +14,8 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention import Parameters, ProblemData, parse_attention
+from attsvm.training.attention.base import Parameters, ProblemData
+from attsvm.training.attention.registry import parse_attention
 from attsvm.training.maps.registry import parse_map
 from attsvm.training.objective import Objective
 from attsvm.training.setup import mini_batches

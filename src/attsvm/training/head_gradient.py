@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import over_all, over_entries, settle
-from attsvm.training.attention import Parameters
+from attsvm.training.attention.base import Parameters
 
 Array = jax.Array
 

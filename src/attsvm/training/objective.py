@@ -18,7 +18,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.optimizers import Limit, Optimizer, ScaledGradient, Steps
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, Attention, Parameters, ProblemData, ReducedProblem
+from attsvm.training.attention.base import AnyArray, Attention, Parameters, ProblemData, ReducedProblem
 from attsvm.training.attention_heads import AttentionHeads
 from attsvm.training.head_gradient import head_gradient
 from attsvm.training.maps.base import AttentionMap

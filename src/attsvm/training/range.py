@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, ProblemData
+from attsvm.training.attention.base import AnyArray, ProblemData
 from attsvm.training.objective import Objective
 
 STEPS_BETWEEN_BORDERS = 32

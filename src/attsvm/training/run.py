@@ -14,7 +14,7 @@ from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, converted, limit_field
 from attsvm.results import NOT_RECORDED, Result, per_record, per_trial, shared, unsaved
-from attsvm.training.attention import ATTENTIONS
+from attsvm.training.attention.registry import ATTENTIONS
 from attsvm.training.maps.registry import parse_map
 
 
@@ -258,7 +258,7 @@ class Run(Result):
         return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((("steps", steps),)))
 
     def _dimensions(self) -> dict[str, tuple[str, ...]]:
-        entries = ("key_entry", "query_entry")[: 1 + ATTENTIONS[self.attention].takes_queries]
+        entries = ("key_entry", "query_entry")[: 1 + ATTENTIONS.find(self.attention).takes_queries]
         several = self.weights.ndim > len(self.batch_shape) + len(entries)
         heads = ("attention_head",) if several else ()
         queries = (*heads, "sequence", "query")

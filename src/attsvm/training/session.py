@@ -18,7 +18,6 @@ from attsvm.training.loop import CONVERGED, RUNNING, Inputs, TrainingProgram, Tr
 from attsvm.training.objective import Observation
 from attsvm.training.range import range_of
 from attsvm.training.setup import Setup
-from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import (
     LARGE_TRIAL,
     StretchLength,
@@ -116,12 +115,13 @@ class Session:
         start: int,
         marks: list[int],
         callback: Callback | None,
-        plateau: MarginPlateau | None,
+        plateau: Any,
         memory: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> bool:
         """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted.
 
-        ``memory`` is a context for what needs memory; the callback may need some of its own.
+        ``plateau``: a :class:`attsvm.training.plateau.MarginPlateau`, or None. ``memory`` is a context for what needs
+        memory; the callback may need some of its own.
         """
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
         self.marked = frozenset(marks)
@@ -167,7 +167,7 @@ class Session:
             self._keep(results, done + np.cumsum(lengths))
         return time.perf_counter() - began
 
-    def _end_at_plateau(self, plateau: MarginPlateau) -> None:
+    def _end_at_plateau(self, plateau: Any) -> None:
         last = self.observed[-1]
         parameters = {name: self.first(x[-1]) for name, x in last.parameters.items()}
         head_names, heads = self.objective.head_names, self.problem.heads_shape

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import lazy_loader
 import numpy as np
 import optax
 
@@ -11,16 +12,17 @@ from attsvm._utils.checks import MOST_STEPS, check_integer, check_number, check_
 from attsvm._utils.jax_devices import find_device
 from attsvm.errors import ProblemError
 from attsvm.losses import OutputLoss
-from attsvm.norms import Lp, Norm
-from attsvm.optimizers import Steps, limit_of, optimizer_of, parse_optimizer, rule_of
+from attsvm.optimizers import optimizer_of, parse_optimizer, rule_of
 from attsvm.problem import Problem
-from attsvm.training.attention import ReducedProblem
 from attsvm.training.attention_heads import heads_of
-from attsvm.training.excess import check_excess
 from attsvm.training.objective import Objective
 from attsvm.training.run import Run
-from attsvm.training.stopping import MarginPlateau, Stopping
+from attsvm.training.stopping import Stopping
 from attsvm.training.trials import MiniBatchSampler
+
+# what few trainings need
+excess = lazy_loader.load("attsvm.training.excess", suppress_warning=True)
+plateau = lazy_loader.load("attsvm.training.plateau", suppress_warning=True)
 
 Arrays = dict[str, np.ndarray]
 
@@ -86,7 +88,7 @@ class Setup:
         rule = rule_of(self.optimizer)
         self.objective = replace(objective, heads=heads_of(problem, rule))
         if rule.reads_excess:
-            check_excess(self.objective)
+            excess.check_excess(self.objective)
         # the parameters of the attention are 2^exponent, of each trial, times the initial values
         log_scale = 0.0 if resumed is None else resumed.log_scale
         self.exponent = initial_exponent(log_scale, objective.num_factors(self.trained), self.batch_shape)
@@ -97,7 +99,10 @@ class Setup:
         self.marks = observed_steps(self.recorded, self.first, last)
         # where the initial parameters come from: "zeros", "random", "given" or "run"
         self.start = described_start(init, resumed, objective.shapes(problem))
-        self.plateau = margin_plateau(self.stop, self.optimizer, self.reduced)
+        # a MarginPlateau; None if the margins are not watched
+        self.plateau: Any = None
+        if self.stop.margin_tol is not None:
+            self.plateau = plateau.margin_plateau(self.stop.margin_tol, self.optimizer, self.reduced)
 
     def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
         if learning_rate is not None:
@@ -207,25 +212,6 @@ def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> l
 def observed_steps(recorded: list[int], start: int, stop: int) -> list[int]:
     """The steps to observe: those recorded, each one before them, whose difference is the last step, and the end."""
     return sorted({*recorded, *(step - 1 for step in recorded if step > start), stop})
-
-
-def margin_plateau(
-    stop: Stopping, optimizer: optax.GradientTransformation, reduced: ReducedProblem | None
-) -> MarginPlateau | None:
-    """Make the finder of trials whose margin no longer grows; None if the margins are not watched.
-
-    Margins are measured in the norm of the optimiser, or, if it is Euclidean on factors, in the nuclear norm. The norms
-    that other steps on factors induce take too long to compute at every check.
-
-    Raises ProblemError if no query of a problem has a token to drop, or the attention is not trained.
-    """
-    if stop.margin_tol is None:
-        return None
-    if reduced is None:
-        raise ProblemError("margin_tol: expected trained attention, but its parameters are fixed")
-    norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    limit = limit_of(Steps(norm=norm), reduced.attention.name, frequencies=reduced.attention.frequencies)
-    return MarginPlateau(reduced.problem, limit.norm or norm, stop.margin_tol)
 
 
 def starting_point(

@@ -36,14 +36,7 @@ def pool(logits: Array, tokens: Array, allowed: Array | None, copies: Array | No
     query may attend to; None allows all. A query that may attend to nothing pools its first token. ``copies``: shape
     (n, Q, T, B or 1), for each token the first one with an equal key; None if no two keys are equal.
     """
-    if allowed is not None:
-        logits = settle(jnp.where(allowed, logits, -jnp.inf))
-    T = logits.shape[2]
-    index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
-    largest = settle(jnp.max(logits, axis=2, keepdims=True))
-    first = index if copies is None else copies
-    winner = settle(jnp.min(jnp.where(logits == largest, first, T - 1), axis=2, keepdims=True))
-    is_winner = first == winner
+    logits, index, largest, winner, is_winner = winners(logits, allowed, copies)
     shortfall = logits - largest
     if allowed is not None:
         # −inf − (−inf) is NaN where nothing is allowed
@@ -58,6 +51,22 @@ def pool(logits: Array, tokens: Array, allowed: Array | None, copies: Array | No
         probability, hot = settle(number / total_weight), (index == winner).astype(logits.dtype)
     winning_token = contract("nqt,ntd->nqd", hot, tokens)
     return Pooled(output, winner, is_winner, shortfall, weight, share, probability, winning_token, number)
+
+
+def winners(logits: Array, allowed: Array | None, copies: Array | None) -> tuple[Array, Array, Array, Array, Array]:
+    """The logits, −∞ where not allowed; the numbers of the tokens; the largest logit; its token; and which are it.
+
+    Of equal logits the lowest number counts, and tokens with equal keys are one. The arguments are those of
+    :func:`pool`.
+    """
+    if allowed is not None:
+        logits = settle(jnp.where(allowed, logits, -jnp.inf))
+    T = logits.shape[2]
+    index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
+    largest = settle(jnp.max(logits, axis=2, keepdims=True))
+    first = index if copies is None else copies
+    winner = settle(jnp.min(jnp.where(logits == largest, first, T - 1), axis=2, keepdims=True))
+    return logits, index, largest, winner, first == winner
 
 
 def logit_gradient(

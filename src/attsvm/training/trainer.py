@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear, parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem, check_is_problem
-from attsvm.training.attention import parse_attention
+from attsvm.training.attention.registry import parse_attention
 from attsvm.training.collect import run_of, run_steps
 from attsvm.training.maps.registry import parse_map
 from attsvm.training.objective import Objective

@@ -13,7 +13,7 @@ import numpy as np
 from attsvm._utils.jax_devices import default_device
 from attsvm._utils.threads import num_threads
 from attsvm.problem import Problem
-from attsvm.training.attention import AnyArray, ProblemData
+from attsvm.training.attention.base import AnyArray, ProblemData
 from attsvm.training.attention_heads import fold
 
 Array = jax.Array

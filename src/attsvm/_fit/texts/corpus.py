@@ -54,22 +54,28 @@ def read_corpus(
 
 
 def read_new_texts(
-    path: str, column: str = "text", label: str | None = None, *, required: bool = False
+    path: str,
+    column: str = "text",
+    label: str | None = None,
+    *,
+    required: bool = False,
+    encoding: str | None = None,
 ) -> tuple[list[str], np.ndarray | None]:
     """Read texts to predict on: every line of a file ``.txt`` but an empty last one, or a column of a table.
 
     ``label``: the column of labels, which a table need not have unless it is ``required``.
+    ``encoding``: by default UTF-8.
 
     Returns the texts, and their labels as words, or None.
 
     Raises ProblemError if the file cannot be read, or a cell holds no text.
     """
     try:
-        texts, labels = _read(path, column, label, TextFormat())
+        texts, labels = _read(path, column, label, TextFormat(encoding))
     except ProblemError as error:
         if label is None or required or f"expected a column {label!r}" not in str(error):
             raise
-        texts, labels = _read(path, column, None, TextFormat())
+        texts, labels = _read(path, column, None, TextFormat(encoding))
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             raise ProblemError(f"{path}: row {number}, {column}: expected a text, got {type(text).__name__}")

@@ -15,7 +15,7 @@ from attsvm.norms.lifted import OnColumns, OnRows
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import parse_norm
 from attsvm.norms.scaled import scaled
-from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.singular_values import Nuclear, Spectral
 
 _of_one_head: dict[tuple[Norm, str], Callable[[int], Norm]] = {
     (Lp(2.0), "heads"): lambda m: Nuclear(),

@@ -8,6 +8,7 @@ import numpy as np
 from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Parameters, ProblemData
+from attsvm.training.attention.registry import ATTENTIONS
 
 Array = jax.Array
 
@@ -29,3 +30,6 @@ class CombinedAttention(Attention):
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         return parameters["W"]
+
+
+ATTENTIONS.register(CombinedAttention.name, CombinedAttention)

@@ -22,6 +22,7 @@ from attsvm.training.attention.base import (
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
+from attsvm.training.attention.registry import ATTENTIONS
 
 Array = jax.Array
 
@@ -138,3 +139,6 @@ class FactoredAttention(Attention):
     def default_optimizer(self) -> Optimizer:
         """One norm over K and Q; the nuclear solution leaves most directions unused."""
         return descent_on_products()
+
+
+ATTENTIONS.register(FactoredAttention.name, FactoredAttention)

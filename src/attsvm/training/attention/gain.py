@@ -20,6 +20,7 @@ from attsvm.training.attention.base import (
 )
 from attsvm.training.attention.combined import CombinedAttention
 from attsvm.training.attention.prompts import PromptTuningAttention
+from attsvm.training.attention.registry import ATTENTIONS
 
 Array = jax.Array
 
@@ -73,3 +74,6 @@ class GainAttention(Attention):
     def default_optimizer(self) -> Optimizer:
         """As for two factors, whose product vanishes in directions that the solution does not use."""
         return descent_on_products()
+
+
+ATTENTIONS.register(GainAttention.name, GainAttention)

@@ -17,6 +17,7 @@ from attsvm.training.attention.base import (
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
+from attsvm.training.attention.registry import ATTENTIONS
 
 Array = jax.Array
 
@@ -92,3 +93,7 @@ class KeyPromptAttention(Attention):
                 CombinedAttention(), projected, lambda of: of["W"], lambda W: (W @ p[..., None])[..., 0]
             )
         return super().reduced(problem, fixed)
+
+
+ATTENTIONS.register(PromptTuningAttention.name, PromptTuningAttention)
+ATTENTIONS.register(KeyPromptAttention.name, KeyPromptAttention)

@@ -21,6 +21,7 @@ from attsvm.training.attention.base import (
     with_logits_of,
 )
 from attsvm.training.attention.combined import CombinedAttention
+from attsvm.training.attention.registry import ATTENTIONS
 
 Array = jax.Array
 
@@ -129,3 +130,6 @@ def _are_rotations(keys: np.ndarray, number: int) -> bool:
     """Whether the real and the imaginary parts of all frequencies have the same length, entry by entry."""
     lengths = np.square(keys.reshape(*keys.shape[:-1], number, 2, -1)).sum(axis=-2)
     return bool((np.abs(lengths - lengths[..., :1, :]) <= SAME * lengths.max()).all())
+
+
+ATTENTIONS.register(RotaryAttention.name, RotaryAttention)

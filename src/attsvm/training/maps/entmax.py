@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from attsvm._utils.contractions import contract, settle, total
 from attsvm.training.maps.base import AttentionMap, log_scale_of
 from attsvm.training.maps.registry import MAPS
-from attsvm.training.softmax import gap_products
+from attsvm.training.softmax import gap_products, winners
 
 Array = jax.Array
 
@@ -109,13 +109,7 @@ class Entmax(AttentionMap):
         return settle(changes * settle(factor * pooled.derivative)), log_scale
 
     def _bases(self, logits: Array, allowed: Array | None, copies: Array | None) -> _Bases:
-        logits = logits if allowed is None else settle(jnp.where(allowed, logits, -jnp.inf))
-        T = logits.shape[2]
-        index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
-        largest = settle(jnp.max(logits, axis=2, keepdims=True))
-        first = index if copies is None else copies
-        winner = settle(jnp.min(jnp.where(logits == largest, first, T - 1), axis=2, keepdims=True))
-        is_winner = first == winner
+        logits, _, largest, winner, is_winner = winners(logits, allowed, copies)
         number = None if copies is None else settle(total(is_winner.astype(logits.dtype), axis=2))
         m = jnp.ones_like(largest) if number is None else number
         most = m ** (-1.0 / self.power)
@@ -123,7 +117,7 @@ class Entmax(AttentionMap):
         # −inf − (−inf) is NaN where nothing is allowed
         out = is_winner if allowed is None else is_winner | ~allowed
         r = settle(jnp.where(out, 0.0, jnp.maximum(most - gaps, 0.0)))
-        low = self._by_pairs(r, m) if T <= MOST_PAIRS else self._by_newton(r, m)
+        low = self._by_pairs(r, m) if r.shape[2] <= MOST_PAIRS else self._by_newton(r, m)
         delta = self._root(r, r > low, m)
         return _Bases(settle(jnp.maximum(r - delta, 0.0)), settle(most - delta), winner, is_winner, number)
 
