@@ -129,7 +129,9 @@ def test_texts_without_special_tokens_in_a_template_or_in_pairs(tmp_path):
     assert tokenized(str(tmp_path), ["hi"], model, special_tokens=False).tokens == [["h", "i"]]
     pair = tokenized(str(tmp_path), ["hi\tyou"], model, pairs=True)
     assert pair.tokens == [["<s>", "h", "i", "</s>", "y", "o", "u"]]
-    with pytest.raises(attsvm.ProblemError, match="--pairs: expected one tab between two sentences, got 0 in text 2"):
+    with pytest.raises(
+        attsvm.ProblemError, match="--pairs: expected one tab between two sentences, got 0 in text 1, counted from 0"
+    ):
         tokenized(str(tmp_path), ["hi\tyou", "hi"], model, pairs=True)
     with pytest.raises(attsvm.ProblemError, match="--chat: expected a tokenizer with a chat template, got that of"):
         tokenized(str(tmp_path), ["hi"], model, chat=True)

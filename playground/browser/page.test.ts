@@ -205,6 +205,11 @@ test.each([400, 700, 1280, 2000])("nothing is wider than a window of %d px", asy
   await other.close();
 }, MINUTE);
 
+test("tokens and sequences are counted from 0", async () => {
+  expect(await page.getAttribute("#token-0-1", "aria-label")).toMatch(/^Token 1 of sequence 0,/);
+  expect(await page.textContent(".legend")).toContain("counted from 0");
+});
+
 test("a link holds the scene", async () => {
   await page.click("#share");
   await page.waitForFunction(() => location.hash.startsWith("#scene="));

@@ -219,7 +219,7 @@ export class WeightPlane {
       const direction = state.inPlane(one.direction);
       const size = length(direction) || 1;
       const tip = direction.map((x) => x / size);
-      return { ...one, d: points.length > 1 ? `M${points.join("L")}` : "", tip, tokens: one.selected.map((t) => t + 1).join(", ") };
+      return { ...one, d: points.length > 1 ? `M${points.join("L")}` : "", tip, tokens: one.selected.join(", ") };
     });
     this.rim.selectAll<SVGPathElement, (typeof cones)[number]>("path").data(cones).join("path").attr("d", (cone) => cone.d)
       .attr("fill", "none").attr("stroke-width", 6).attr("stroke-opacity", 0.75).attr("stroke", (cone) => (cone.global ? "var(--good)" : "var(--warn)"))

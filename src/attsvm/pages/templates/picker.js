@@ -35,7 +35,7 @@ for (const section of document.querySelectorAll(".picker:not(.drawn)")) (async (
   const buttons = [...section.querySelectorAll(".patterns button")];
   const paintGrid = (k) => {
     const grid = data.grids[k], { number, tokens } = grid.sequences[grid.at];
-    section.querySelectorAll("h3 > span")[k].textContent = `sequence ${number} of ${grid.total}, ${tokens.length} tokens`;
+    section.querySelectorAll("h3 > span")[k].textContent = `sequence ${number} (0 to ${grid.total - 1}), ${tokens.length} tokens`;
     for (const one of grid.heads) paint(one.button.firstChild, one, Math.ceil(tokens.length / 64));
   };
   // roots of probabilities are rounded, so that there are no more digits
