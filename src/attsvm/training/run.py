@@ -63,7 +63,8 @@ class Run(Result):
     attention, head, optimizer : str
         Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimizer.
     norm : Norm or None
-        The norm of the optimizer; None if it is not known.
+        The norm of the limit, ``limit.norm``: of factored attention that of KQ', and not that of the optimizer's steps.
+        None if it is not known.
     limit : Limit
         The Att-SVM that the optimizer is expected to converge to under this attention, and ``limit.steps``, what is
         known of the steps. If parameters are fixed, its norm is that of the others.
