@@ -277,7 +277,7 @@ export class WeightPlane {
       .style("fill", "var(--bad)").text(prompt ? "infeasible: these differences average to 0" : "infeasible");
     const reads = startInPlane(state, run);
     const start: Handle = {
-      id: "start", label: "Start", at: reads.at, radius: 8,
+      id: "start", label: prompt ? "Start p(0)" : "Start", at: reads.at, radius: 8,
       move: (to) => { state.scene.start = reads.startOf(to) ?? state.scene.start; this.edits.changed(); },
     };
     const shown = reads.startOf(reads.at) === null ? [] : [start];

@@ -119,7 +119,7 @@ for (const section of document.querySelectorAll(".picker:not(.drawn)")) (async (
       // what is not above average stays as it is, and so does nearly uniform attention
       const shade = largest > 0 ? Math.min(1, Math.max(0, row[k] - average) / largest) : 0;
       mark.style.setProperty("--a", shade.toFixed(3));
-      mark.classList.toggle("strong", shade > 0.69);
+      mark.classList.toggle("strong", shade > 0.735);
       mark.classList.toggle("from", k === t);
       mark.classList.toggle("chosen", q !== null && q >= 0 && k === selected[q]);
       mark.classList.toggle("support", supported.includes(k));
