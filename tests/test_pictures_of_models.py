@@ -19,8 +19,8 @@ def read_pictures(name, folder, model):
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
 WIDE = {"height": 16, "width": 32}
-PATCHES = [f"{row},{column}" for row in (1, 2) for column in (1, 2, 3, 4)]
-REGISTERS = [f"[REG {k}]" for k in (1, 2, 3)]
+PATCHES = [f"{row},{column}" for row in range(2) for column in range(4)]
+REGISTERS = [f"[REG {k}]" for k in range(3)]
 NAMES = {
     "ViT": ["[CLS]", *PATCHES],
     "DeiT": ["[CLS]", "[DIST]", *PATCHES],
@@ -30,7 +30,7 @@ NAMES = {
     "CLIPVision": ["[CLS]", *PATCHES],
     "Dinov2WithRegisters": ["[CLS]", *REGISTERS, *PATCHES],
     "DINOv3ViT": ["[CLS]", *REGISTERS, *PATCHES],
-    "Yolos": ["[CLS]", *PATCHES, *(f"[DET {k}]" for k in range(1, 5))],
+    "Yolos": ["[CLS]", *PATCHES, *(f"[DET {k}]" for k in range(4))],
 }
 
 
@@ -59,8 +59,8 @@ def test_tokens_of_pictures_have_the_names_of_their_model(name, tmp_path):
     model = made(name, tmp_path)
     given = read_pictures(str(tmp_path), tmp_path, model)
     rows = given.batch["pixel_values"].shape[-2] // 8
-    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(4)]
-    at = NAMES[name].index("1,1")
+    patches = [f"{row},{column}" for row in range(rows) for column in range(4)]
+    at = NAMES[name].index("0,0")
     assert given.tokens == [[*NAMES[name][:at], *patches, *NAMES[name][at + 8 :]]] * 2
     with torch.no_grad():
         assert model(**given.batch).last_hidden_state.shape[:2] == (2, len(given.tokens[0]))
@@ -70,12 +70,12 @@ def test_tokens_that_are_not_where_their_names_would_be_are_numbered(tmp_path):
     """Of another number than the configuration says, or of patches in another order."""
     model = made("ViT", tmp_path)
     model.config.patch_size = 4
-    assert read_pictures(str(tmp_path), tmp_path, model).tokens == [[f"#{k}" for k in range(1, 10)]] * 2
+    assert read_pictures(str(tmp_path), tmp_path, model).tokens == [[f"#{k}" for k in range(9)]] * 2
     model.config.patch_size = [8, 8]
     assert read_pictures(str(tmp_path), tmp_path, model).tokens == [NAMES["ViT"]] * 2
     projected = model.embeddings.patch_embeddings.forward
     model.embeddings.patch_embeddings.forward = lambda *arguments, **options: projected(*arguments, **options).flip(1)
-    assert read_pictures(str(tmp_path), tmp_path, model).tokens == [[f"#{k}" for k in range(1, 10)]] * 2
+    assert read_pictures(str(tmp_path), tmp_path, model).tokens == [[f"#{k}" for k in range(9)]] * 2
     model.config = transformers.BertConfig()
     with pytest.raises(ProblemError, match="expected a model of pictures in patches, got ViTModel"):
         read_pictures(str(tmp_path), tmp_path, model)

@@ -61,11 +61,11 @@ def test_each_text_has_its_pictures_in_front_of_it_or_where_it_says(tmp_path):
         return read_input(str(tmp_path), model, texts, pictures, **options)
 
     given = read(["ab", "c"])
-    first = [f"<image> {k}" for k in range(1, 9)]
+    first = [f"<image> {k}" for k in range(8)]
     assert given.tokens == [[*first, "a", "b"], [*first, "c", "<pad>"]]
     assert len(given.batch["pixel_values"]) == 4
-    assert read(["a<image>b<image><image><image>"]).tokens[0][:6] == ["a", *(f"<image> {k}" for k in range(2, 6)), "b"]
-    assert read(["ab", "c"], chat=True).tokens[0] == ["U", ":", *(f"<image> {k}" for k in range(3, 11)), "a", "b"]
+    assert read(["a<image>b<image><image><image>"]).tokens[0][:6] == ["a", *(f"<image> {k}" for k in range(1, 5)), "b"]
+    assert read(["ab", "c"], chat=True).tokens[0] == ["U", ":", *(f"<image> {k}" for k in range(2, 10)), "a", "b"]
     with pytest.raises(ProblemError, match="equally many pictures for each of 3 texts, got 4 pictures"):
         read(["a", "b", "c"])
 

@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
+import axe from "axe-core";
 import { chromium, type Browser, type Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { compareAll } from "../proof/compare";
@@ -204,6 +205,21 @@ test.each([400, 700, 1280, 2000])("nothing is wider than a window of %d px", asy
   expect(await other.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
   await other.close();
 }, MINUTE);
+
+test.each(["light", "dark"] as const)("axe finds no violation in the %s page", async (colorScheme) => {
+  const other = await browser.newPage({ colorScheme });
+  await other.goto(PAGE);
+  await other.waitForSelector("#token-0-0");
+  await other.evaluate(axe.source);
+  const found = await other.evaluate(() => (globalThis as unknown as { axe: typeof axe }).axe.run(document));
+  expect(found.violations.map(({ id, nodes }) => [id, nodes.map((node) => node.html)])).toEqual([]);
+  await other.close();
+}, MINUTE);
+
+test("tokens and sequences are counted from 0", async () => {
+  expect(await page.getAttribute("#token-0-1", "aria-label")).toMatch(/^Token 1 of sequence 0,/);
+  expect(await page.textContent(".legend")).toContain("counted from 0");
+});
 
 test("a link holds the scene", async () => {
   await page.click("#share");

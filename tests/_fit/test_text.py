@@ -64,8 +64,8 @@ BAD = {
         "separated by ',', got ';' in the header; convert the file, for example by pandas",
     ),
     "d.csv": (b"text,label\na,1\nb\n", "line 3: expected 2 fields, as in the header, got 1"),
-    "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: expected a text, got an empty cell"),
-    "f.csv": (b"text,label\na,1\nb,\n", "row 2, label: expected a label, got an empty cell"),
+    "e.csv": (b"text,label\na,1\n ,0\n", "row 1, counted from 0, text: expected a text, got an empty cell"),
+    "f.csv": (b"text,label\na,1\nb,\n", "row 1, counted from 0, label: expected a label, got an empty cell"),
     "g.csv": (b"text,label\na,1\nb,1\n", "expected at least two labels, got only '1'"),
     "h.csv": (b"text,label\n", "got no text"),
     "i.csv": (b"", "expected a column 'text', got none"),
@@ -75,9 +75,12 @@ BAD = {
     "k.jsonl": (b'{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON"),
     "l.jsonl": (b'["a", 1]\n', "line 1: expected an object, got list"),
     "m.jsonl": (b'{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2: expected a column 'label'"),
-    "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 1, text: expected a text, got int"),
-    "o.jsonl": (b'{"text": "a", "label": [1]}\n', "row 1, label: expected a word or a whole number, got [1]"),
-    "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 1, label: expected a label, got an empty cell"),
+    "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 0, counted from 0, text: expected a text, got int"),
+    "o.jsonl": (
+        b'{"text": "a", "label": [1]}\n',
+        "row 0, counted from 0, label: expected a word or a whole number, got [1]",
+    ),
+    "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 0, counted from 0, label: expected a label, got an empty cell"),
     "s.jsonl": (b'{"text": "a", "label": ' + b"1" * 5001 + b"}\n", "line 1 is not JSON"),
     "t.jsonl": (b'{"text": "a", "label": ' + b"1" * 300 + b"}\n", "expected a whole number of at most 200 digits"),
     "u.csv": (b"text,label\na," + b"1" * 5001 + b"\n", "expected a label of at most 200 characters, got 5,001"),
@@ -129,7 +132,9 @@ def test_missing_files_columns_and_folders_are_named(tmp_path):
 def test_labels_of_parquet_that_are_lists_are_refused(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"text": ["a", "b"], "label": [[1], [2]]}), tmp_path / "a.parquet")
-    with pytest.raises(ProblemError, match=r"row 1, label: expected a word or a whole number, got \[1\]"):
+    with pytest.raises(
+        ProblemError, match=r"row 0, counted from 0, label: expected a word or a whole number, got \[1\]"
+    ):
         read_texts(tmp_path / "a.parquet")
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 import attsvm
 from attsvm import Progress
 from attsvm._utils import progress, progress_display
+from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import shown, words
 from attsvm._utils.progress_display import Lines
 
@@ -46,8 +48,25 @@ def test_off_a_terminal_there_is_a_line_every_ten_seconds_with_the_time_left(clo
     assert lines(capsys) == [
         "10/100, loss 0.5, 90 s left",
         "20/100, loss 0.5, 80 s left",
-        "25/100, loss 0.5, 75 s left",
+        "25/25, loss 0.5",  # it ended there by itself
     ]
+
+
+def test_what_is_stopped_does_not_end_at_its_last_step(clock, capsys):
+    def stops(at):
+        return at.step == 25
+
+    def interrupts(at):
+        if at.step == 25:
+            with interruptions():
+                signal.raise_signal(signal.SIGINT)
+
+    for callback in (stops, interrupts):
+        with shown(True, "training", callback, seconds_a_line=10) as update:
+            for step in range(1, 26):
+                clock.seconds += 1
+                update(Progress(step, 100))
+        assert lines(capsys)[-1].startswith("25/100")
 
 
 def test_a_new_stage_is_a_line_and_a_short_computation_is_none(clock, capsys):
@@ -79,7 +98,7 @@ def test_in_a_terminal_there_is_a_bar_that_is_removed(clock, monkeypatch):
     for total in (100, None):
         run(clock, 25, total)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
-    assert "25/100, loss 0.5, 75 s left" in plain
+    assert "25/25, loss 0.5" in plain
     assert "━" in plain
     assert "?" not in plain
     assert stream.getvalue().endswith("\x1b[2K")  # the line of the bar is erased
@@ -103,10 +122,11 @@ def test_a_notebook_has_a_bar_that_replaces_itself(clock, monkeypatch, capsys):
     run(clock, 1, None)
     html = [one["text/html"] for one in made]
     assert made[2]["text/plain"] == "training: 3/10, loss 0.5, 7 s left"
-    assert len(html) == 4
+    assert len(html) == 5
     assert '<progress max="10" value="3"' in html[2]
     assert "training: 3/10, loss 0.5, 7 s left" in html[2]
-    assert "<progress style" in html[3]
+    assert '<progress max="3" value="3"' in html[3]
+    assert "<progress style" in html[4]
     assert capsys.readouterr() == ("", "")
 
 

@@ -92,7 +92,7 @@ def test_checkpoints_of_a_folder_are_compared_in_the_order_of_their_steps(run, h
 
 
 def test_two_models_with_margins(run, home):
-    options = "--text", "text.txt", "--head", "1.0", "--head", "0.1", "--gap", 0.1, "--sentence", 1
+    options = "--text", "text.txt", "--head", "1.0", "--head", "0.1", "--gap", 0.1, "--sentence", 0
     status, out, err = run("runs/checkpoint-200", "runs/checkpoint-1000", *options, "--json", "--out", "two")
     assert status == 0, err
     result = json.loads(out)
@@ -110,7 +110,7 @@ def test_two_models_with_margins(run, home):
     html = (home / "two" / "index.html").read_text()
     assert "Margin over the best margin, before and after" in html
     assert "could not be drawn" not in html
-    assert "Sequence 1" in html
+    assert "Sequence 0" in html
 
 
 def test_a_model_compared_with_itself_changes_nothing(run):
@@ -177,7 +177,7 @@ REFUSED = {
         "other: its tokenizer gives other tokens for this text than that of runs/checkpoint-200",
     ),
     "no text": (["runs"], "--text, --images: expected at least one of them"),
-    "no such sequence": (["runs", "--text", "text.txt", "--sentence", 3], "--sentence: expected a number from 1 to 2"),
+    "no such sequence": (["runs", "--text", "text.txt", "--sentence", 2], "--sentence: expected a number from 0 to 1"),
     "no such folder": (["nowhere", "--text", "text.txt"], "nowhere: no such folder"),
 }
 

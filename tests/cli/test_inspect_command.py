@@ -345,7 +345,7 @@ def test_the_page_opens_and_stands_alone(run, home):
         "--head",
         "all",
         "--sentence",
-        2,
+        1,
         "--checkpoints",
         "steps",
     )
@@ -358,7 +358,7 @@ def test_the_page_opens_and_stands_alone(run, home):
     without_vocabulary = re.sub(r"keys of the vocabulary</th>.*?</tr>", "", html)
     assert "[PAD]" not in without_vocabulary  # the texts have different lengths
     for words in (
-        "Sequence 2",
+        "Sequence 1",
         "Reasons of the Att-SVM",
         "The smallest change of W",
         "All 4 heads",
@@ -392,7 +392,7 @@ def test_the_page_opens_and_stands_alone(run, home):
         assert chosen == [at for at in result["selected"][name][2] if at >= 0]
     assert len(framed) == 4
     # the support tokens of the head in detail are those of result.json
-    shown = {(i - 1, q, t) for i, rows in json.loads(dotted) for q, row in enumerate(rows) for t in row}
+    shown = {(i, q, t) for i, rows in json.loads(dotted) for q, row in enumerate(rows) for t in row}
     assert shown == set(map(tuple, result["view"]["support"]))
     # sorted by its first measure, the table begins with the head that has the largest
     heads = result["heads"]
@@ -408,7 +408,7 @@ clearInterval(picking);
 const [layer, head, sort, sequence] = document.querySelectorAll(".picker select");
 const pick = (box, value) => { box.value = value; box.dispatchEvent(new Event("change")); };
 pick(layer, "1"); pick(head, "1.1");
-pick(sequence, [...sequence.options].find((one) => one.text.startsWith("3:")).value);
+pick(sequence, [...sequence.options].find((one) => one.text.startsWith("2:")).value);
 document.querySelectorAll(".text button")[2].dispatchEvent(new PointerEvent("pointerenter"));
 say(document.querySelector(".said").textContent);
 const framed = {};
@@ -502,7 +502,7 @@ def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
     (home / "target.txt").write_text("a dog ran\n\nthe cat sat on the road and then ran\nhome\n")
     arguments = ("--text", "text.txt", "--target", "target.txt", "--no-twin", "--no-margins")
     status, out, err = run(
-        name, *arguments, "--head", "2.1", "--head", "all", "--sentence", "2", "--json", "--out", name + "_page"
+        name, *arguments, "--head", "2.1", "--head", "all", "--sentence", "1", "--json", "--out", name + "_page"
     )
     assert status == 0, err
     result = json.loads(out)
@@ -635,14 +635,14 @@ REFUSED = {
     ),
     "no text": (["bert"], "--text, --images: expected at least one of them"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
-    "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
+    "too long": (["bert", "--text", "long.txt"], "text 1, counted from 0: expected at most 16 tokens for bert, got 22"),
     "no chat template": (
         ["bert", "--text", "text.txt", "--chat"],
         "--chat: the tokenizer of bert has no chat template",
     ),
     "no pairs": (
         ["bert", "--text", "text.txt", "--pairs"],
-        "--pairs: expected two sentences with one tab between them, got 0 in text 1",
+        "--pairs: expected two sentences with one tab between them, got 0 in text 0, counted from 0",
     ),
     "a chat of pairs": (
         ["bert", "--text", "text.txt", "--chat", "--pairs"],
@@ -674,7 +674,7 @@ REFUSED = {
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
-    "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: expected a number from 1 to 3, got 4"),
+    "sentence": (["bert", "--text", "text.txt", "--sentence", "3"], "--sentence: expected a number from 0 to 2, got 3"),
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
     "words for pictures": (
         ["bert", "--images", "pictures"],
@@ -721,7 +721,7 @@ def test_positions_that_begin_behind_the_padding_leave_fewer_tokens(tmp_path):
     model = transformers.RobertaModel(config)
     given = read_input(str(tmp_path), model, ["the " * 12], None)
     assert inspect(model, given.batch, margins=False).num_tokens == 14
-    with pytest.raises(ProblemError, match=r"text 1: expected at most 14 tokens for .*, got 15"):
+    with pytest.raises(ProblemError, match=r"text 0, counted from 0: expected at most 14 tokens for .*, got 15"):
         read_input(str(tmp_path), model, ["the " * 13], None)
 
 

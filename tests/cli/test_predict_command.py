@@ -104,8 +104,8 @@ def test_new_bags_are_predicted_with_the_tokens_that_decide(folder):
     assert right.mean() == result["accuracy"] > 0.9
     assert np.trace(result["report"]["confusion"]) == right.sum()
     active = truth.to_numpy() != "inactive"
-    # rows are counted from 1 below the header
-    assert (np.array([int(row["selected"]) for row in rows]) == telling + 1)[active].mean() > 0.9
+    # rows are counted from 0 below the header
+    assert (np.array([int(row["selected"]) for row in rows]) == telling)[active].mean() > 0.9
     model = attsvm.load_model(folder / "out" / "model.npz")
     features = frame.drop(columns=["active", "patient"])
     expected = model.predict_proba(features)
@@ -256,7 +256,7 @@ def test_files_that_are_no_rectangles_are_refused(tmp_path):
         ("b;x;y\na;1,5;0\n", "expected fields separated by ',', got ';' in the header; convert the file"),
         (
             ",b,x,y\n0,a,1,0\n",
-            "got none for column 1; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or drop=",
+            "got none for column 0, counted from 0; if it numbers the rows, leave it out: --drop 'Unnamed: 0', or ",
         ),
         ("b,y\na,0\n", "expected at least one column of numbers or words"),
     ):
@@ -291,7 +291,8 @@ def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
     frame.loc[[4, 9], "charge"] = [np.nan, np.inf]
     frame.to_csv(path, index=False)
     named = (
-        "expected numbers in column 'charge', got 2 that are missing or infinite, the first in row 5; .* --drop charge"
+        "expected numbers in column 'charge', got 2 that are missing or infinite, the first in row 4, counted from 0; "
+        ".* --drop charge"
     )
     for data, test in ((path, None), (other, path)):
         with pytest.raises(ProblemError, match=f"bags.csv: {named}"):
@@ -317,7 +318,7 @@ def test_every_kind_of_file_holds_the_same_bags(tmp_path):
         np.testing.assert_allclose(found.sequences.table[found.sequences.ids], expected.table[expected.ids], rtol=1e-14)
         assert found.sequences.names.tolist() == expected.names.tolist(), path
         assert (found.labels.tolist(), found.groups.tolist()) == (labels.tolist(), [i // 2 for i in range(12)])
-        assert found.rows.tolist() == [*range(1, len(frame) + 1)]
+        assert found.rows.tolist() == [*range(len(frame))]
 
 
 def test_tables_of_bags_have_an_encoding(run_here, tmp_path):

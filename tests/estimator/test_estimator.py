@@ -363,7 +363,7 @@ def test_a_series_and_a_table_of_arrays_are_refused():
         (
             [np.ones((2, 3)), np.array([[1.0, np.nan, 2.0]])],
             [0, 1],
-            "X: expected finite numbers, got NaN in row 0 of sequence 1, column 1; .* fill missing values with",
+            "X: expected finite numbers, got NaN in token 0 of sequence 1, column 1; .* fill missing values with",
         ),
         (
             np.ones((5, 3)),
@@ -381,7 +381,7 @@ def test_a_series_and_a_table_of_arrays_are_refused():
         (
             np.full((2, 3, 1), np.nan),
             [0, 1],
-            "X: expected finite numbers, got NaN in row 0 of sequence 0, column 0; leave out padding, as Sequences",
+            "X: expected finite numbers, got NaN in token 0 of sequence 0, column 0; leave out padding, as Sequences",
         ),
         (Sequences.from_padded(np.ones((2, 3, 1)), np.zeros((2, 3), bool)), [0, 1], "got none in sequence 0"),
     ],

@@ -107,7 +107,7 @@ def test_integers_on_disk_and_what_is_refused(tmp_path):
     assert (found[0] == counts[[4, 0]]).all()
     assert (found[1] == counts[[4, 49]]).all()
     numbers = zarr.create_array(tmp_path / "numbers.zarr", data=np.array([[1.0, 2.0], [3.0, np.inf]]))
-    with pytest.raises(ProblemError, match=r"^X: expected finite numbers, got inf in row 0 of sequence 1, column 1;"):
+    with pytest.raises(ProblemError, match=r"^X: expected finite numbers, got inf in token 0 of sequence 1, column 1;"):
         MODELS[0].fit(Sequences(numbers, [0, 1], [0, 1, 2]), [0, 1])
     # a row that does not occur may hold anything
     assert len(MODELS[0].fit(Sequences(numbers, [0, 0], [0, 1, 2]), [0, 1]).classes_) == 2

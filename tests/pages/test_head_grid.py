@@ -150,11 +150,11 @@ def test_names_of_a_text_name_no_patch_and_no_other_text():
     batch = {"input_ids": torch.randint(50, (2, 5)), "pixel_values": torch.randn(2, 3, 16, 16)}
     names = [[*"abcde"]] * 2
     grid = attsvm.inspect.inspect(transformers.CLIPModel(config).eval(), batch, margins=False).view(tokens=names)
-    assert [one.sequences[0].tokens for one in grid.grids] == [names[0], ["[CLS]", "1,1", "1,2", "2,1", "2,2"]]
+    assert [one.sequences[0].tokens for one in grid.grids] == [names[0], ["[CLS]", "0,0", "0,1", "1,0", "1,1"]]
     t5 = transformers.T5Config(vocab_size=50, d_model=24, d_kv=6, d_ff=32, num_layers=1, num_heads=4)
     both = {"input_ids": batch["input_ids"], "decoder_input_ids": torch.randint(50, (2, 3))}
     inspection = attsvm.inspect.inspect(transformers.T5Model(t5).eval(), both, margins=False)
-    numbers = ["#1", "#2", "#3"]
+    numbers = ["#0", "#1", "#2"]
     seen = [(one.sequences[0].tokens, one.sequences[0].queries) for one in inspection.view(tokens=names).grids]
     assert seen == [(names[0], names[0]), (numbers, numbers), (names[0], numbers)]
     both["decoder_input_ids"] = 1 + both["input_ids"]

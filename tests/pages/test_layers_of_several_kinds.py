@@ -63,7 +63,7 @@ def test_a_page_shows_the_attention_of_layers_that_see_the_text_and_says_what_ot
         {1},
     )
     # the tokens of pictures are the patches, and not words
-    assert seen.sequences[0].tokens == ["[CLS]", "1,1", "1,2", "2,1", "2,2"]
+    assert seen.sequences[0].tokens == ["[CLS]", "0,0", "0,1", "1,0", "1,1"]
     said = "vision_tower.encoder.layers.*.self_attn: 4 sequences with 20 tokens; language_model.layers.*.self_attn: 2"
     assert any(said in note for note in notes(found))
     alone = attsvm.inspect.inspect(model, {"input_ids": ids[:, 8:]}, margins=False)

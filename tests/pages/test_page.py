@@ -145,6 +145,12 @@ def test_words_without_attention_are_drawn(attention, texts):
     assert "nan" not in page[page.index("<body>") :].partition(">Figures</h2>")[0]
 
 
+def test_steps_and_indices_that_are_none_are_no_part_of_a_median():
+    assert summary_of(np.array([-1, 40, -1]), (3,)) == "median 40 (40 to 40); 2 without"
+    assert summary_of(np.array([-1, -1]), (2,)) == "none"
+    assert summary_of(np.array([np.nan, 2.0, np.inf]), (3,)) == "median 2 (2 to 2); 2 without"
+
+
 def test_no_number_is_written_as_minus_zero():
     logits, share = Hypothesis("name", "a step", True, -0.0, "logits"), Hypothesis("name", "a share", True, -0.0)
     texts = [number(-0.0), short(-0.0), summary_of(np.array(-0.0), ()), summary_of(np.array([-0.0, -0.0]), (2,))]

@@ -53,6 +53,7 @@ def test_the_html_has_every_part_escaped_with_its_citations(page):
     assert "<h1>Heads &lt;1&gt;</h1>" in html
     assert 'in <a href="https://arxiv.org/abs/2308.16898">2308.16898</a> &amp; elsewhere.' in html
     cells = re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', html)
+    assert html.count("counted from 0") == 1
     assert cells == [*GRID.rows, ("norm", "1 &lt; 2"), ("steps", "300")]
     assert "seed 3 · 1.2 s in all" in html
     assert "<code>attsvm test --out &#39;a b&#39;</code>" in html

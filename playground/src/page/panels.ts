@@ -147,7 +147,7 @@ export function drawAnswer(panel: HTMLElement, state: State): void {
   const matrix = scene.attention !== "prompt";
   const { kind, hypotheses } = state.verdictOn(run);
   const k = run.history.indexAt(state.step);
-  const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token + 1} of sequence ${row.sequence + 1}`);
+  const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token} of sequence ${row.sequence}`);
   const facts: [string, string][] = infeasible
     ? [["certificate", solution.bound === Infinity
       ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
@@ -160,7 +160,7 @@ export function drawAnswer(panel: HTMLElement, state: State): void {
       ["margin ratio now", Number.isFinite(run.ratios[k]) ? run.ratios[k].toFixed(6) : "–"],
     ];
   const { step } = run.history.at(state.step);
-  const weights = state.probabilitiesAt(run).map((of, i) => `${i + 1}: ${Math.max(...of).toFixed(4)} on token ${of.indexOf(Math.max(...of)) + 1}`).join(" · ");
+  const weights = state.probabilitiesAt(run).map((of, i) => `${i}: ${Math.max(...of).toFixed(4)} on token ${of.indexOf(Math.max(...of))}`).join(" · ");
   const kinds = { global: "good", local: "warn", "not local": "bad", undecided: "warn" } as const;
   const standing = { proved: "good", measured: "warn", conjecture: "warn" } as const;
   // a theorem says nothing of a run that does not meet its hypotheses
@@ -168,7 +168,7 @@ export function drawAnswer(panel: HTMLElement, state: State): void {
   refill(panel, [
     element("h3", {}, ...text(`Att-SVM in the ${normName(run.norm, matrix)} norm `), element("span", { class: `tag ${infeasible ? "bad" : solution.status === "optimal" ? "good" : "warn"}` }, solution.status)),
     element("dl", {}, ...[...facts, ["softmax weights", weights] as [string, string]].flatMap(([name, value]) => [element("dt", {}, ...text(name)), element("dd", {}, ...text(value))])),
-    ...(run.slack.length === 0 ? [] : [hint(`The label of sequence ${run.slack.map((i) => i + 1).join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
+    ...(run.slack.length === 0 ? [] : [hint(`The label of sequence ${run.slack.join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
     element("h3", {}, ...text("Convergence: "), element("span", { class: `tag ${kinds[kind]}` }, { global: "globally", local: "locally", "not local": "not to a locally optimal selection", undecided: "undecided: not saturated" }[kind]), ` at step ${step.toLocaleString("en")}`),
     ...(state.local === null ? [] : [hint(`${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}: cones at the rim, green where it is the best.`)]),
     element("p", { class: "theorem" }, element("span", { class: `tag ${open ? "open" : standing[theorem.standing]}` }, ...(open ? ["if:"] : text(theorem.standing))), ...text(` ${theorem.statement} `), element("a", { href: theorem.link, target: "_blank", rel: "noreferrer" }, theorem.source)),
@@ -195,7 +195,7 @@ export function drawEditor(panel: HTMLElement, state: State, token: number | nul
   refill(panel, [
     element("h3", {}, "Scene"),
     // the colours alone are too light for letters on a light page
-    row(...scene.sequences.map((_, j) => button(`sequence ${j + 1}`, () => actions.choose(j, null), { "aria-pressed": String(j === i), style: j === i ? "" : `color: color-mix(in srgb, var(--s${j % 6}) 70%, var(--ink))` }))),
+    row(...scene.sequences.map((_, j) => button(`sequence ${j}`, () => actions.choose(j, null), { "aria-pressed": String(j === i), style: j === i ? "" : `color: color-mix(in srgb, var(--s${j % 6}) 70%, var(--ink))` }))),
     row(
       button(`label ${sequence.label > 0 ? "+1" : "−1"}`, edit(() => { sequence.label = sequence.label > 0 ? -1 : 1; })),
       ...(sequence.tokens.length < MOST_TOKENS ? [button("Add a token", edit(() => addToken(scene, i)))] : []),
@@ -203,7 +203,7 @@ export function drawEditor(panel: HTMLElement, state: State, token: number | nul
       ...(scene.sequences.length > 1 ? [button("Remove it", edit(() => { scene.sequences.splice(i, 1); }))] : []),
     ),
     ...(chosen === undefined || token === null ? [element("p", { class: "hint" }, "Choose a token to mask or remove it. Keys: arrows move it, M masks, Delete removes.")] : [
-      element("p", { class: "hint" }, `Token ${token + 1} at (${chosen.at.map((x) => x.toFixed(2)).join(", ")}), score ${scores(state.problem)[i][token].toFixed(3)}`),
+      element("p", { class: "hint" }, `Token ${token} at (${chosen.at.map((x) => x.toFixed(2)).join(", ")}), score ${scores(state.problem)[i][token].toFixed(3)}`),
       row(
         button(chosen.masked ? "Unmask" : "Mask", edit(() => mask(scene, i, token))),
         ...(sequence.tokens.length > 1 ? [button("Remove the token", edit(() => remove(scene, i, token)))] : []),

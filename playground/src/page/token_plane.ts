@@ -67,7 +67,7 @@ export class TokenPlane {
     const tokens = scene.sequences.flatMap((of, i) => of.tokens.map((token, t) => ({ token, i, t })));
     const handles: (Handle & { i: number; t: number })[] = tokens.map(({ token, i, t }) => ({
       id: `token-${i}-${t}`, i, t, at: token.at, radius: LARGEST_RADIUS,
-      label: `Token ${t + 1} of sequence ${i + 1}, weight ${probabilities[i][t].toFixed(3)}, score ${gamma[i][t].toFixed(2)}${token.masked ? ", masked" : ""}`,
+      label: `Token ${t} of sequence ${i}, weight ${probabilities[i][t].toFixed(3)}, score ${gamma[i][t].toFixed(2)}${token.masked ? ", masked" : ""}`,
       move: (to) => { token.at = to; this.edits.changed(); },
       select: () => this.edits.choose(i, t),
       key: (key) => this.edits.key(i, t, key),
@@ -97,7 +97,7 @@ export class TokenPlane {
       .attr("x", (d) => at(d.at)[0]).attr("y", (d) => at(d.at)[1] - 24)
       .attr("fill", (d) => `var(--s${d.i % 6})`).style("fill", (d) => `var(--s${d.i % 6})`)
       .style("font-weight", (d) => (d.i === state.chosen ? 700 : 400))
-      .text((d) => `${d.i + 1} (${problem.labels[d.i] > 0 ? "+" : "−"})`);
+      .text((d) => `${d.i} (${problem.labels[d.i] > 0 ? "+" : "−"})`);
   }
 
   private otherHandles(state: State): Handle[] {
@@ -107,7 +107,7 @@ export class TokenPlane {
       move: (to) => { scene.head = to; this.edits.changed(); },
     };
     const queries = scene.sequences.map((of, i): Handle => ({
-      id: `query-${i}`, label: `Query of sequence ${i + 1}`, at: of.query, radius: 8,
+      id: `query-${i}`, label: `Query of sequence ${i}`, at: of.query, radius: 8,
       move: (to) => { of.query = to; this.edits.changed(); },
       select: () => this.edits.choose(i, null),
     }));
@@ -119,7 +119,7 @@ export class TokenPlane {
     const size = length(u);
     const reach = 0.8 * this.extent;
     const head = (state.runs[state.active].history.at(state.step).head ?? scene.head).slice(0, 2) as Point;
-    const reads = scene.attention === "prompt" ? "p" : `${state.runs[state.active].history.settings.attention === "factored" ? "KQ′" : "W"}z${subscript(state.chosen + 1)}`;
+    const reads = scene.attention === "prompt" ? "p" : `${state.runs[state.active].history.settings.attention === "factored" ? "KQ′" : "W"}z${subscript(state.chosen)}`;
     const arrows = [
       ...(scene.heightHead === 0 ? [{ to: head, color: "var(--ink)", name: "v", width: 1.8 }] : []),
       ...(size > 0 ? [{ to: [(reach * u[0]) / size, (reach * u[1]) / size] as Point, color: `var(--run${state.active})`, name: reads, width: 2.6 }] : []),

@@ -219,7 +219,7 @@ export class WeightPlane {
       const direction = state.inPlane(one.direction);
       const size = length(direction) || 1;
       const tip = direction.map((x) => x / size);
-      return { ...one, d: points.length > 1 ? `M${points.join("L")}` : "", tip, tokens: one.selected.map((t) => t + 1).join(", ") };
+      return { ...one, d: points.length > 1 ? `M${points.join("L")}` : "", tip, tokens: one.selected.join(", ") };
     });
     this.rim.selectAll<SVGPathElement, (typeof cones)[number]>("path").data(cones).join("path").attr("d", (cone) => cone.d)
       .attr("fill", "none").attr("stroke-width", 6).attr("stroke-opacity", 0.75).attr("stroke", (cone) => (cone.global ? "var(--good)" : "var(--warn)"))
@@ -277,7 +277,7 @@ export class WeightPlane {
       .style("fill", "var(--bad)").text(prompt ? "infeasible: these differences average to 0" : "infeasible");
     const reads = startInPlane(state, run);
     const start: Handle = {
-      id: "start", label: "Start", at: reads.at, radius: 8,
+      id: "start", label: prompt ? "Start p(0)" : "Start", at: reads.at, radius: 8,
       move: (to) => { state.scene.start = reads.startOf(to) ?? state.scene.start; this.edits.changed(); },
     };
     const shown = reads.startOf(reads.at) === null ? [] : [start];

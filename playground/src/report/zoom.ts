@@ -156,6 +156,6 @@ for (const link of document.querySelectorAll<HTMLAnchorElement>("a.csv[data-pane
   const tools = document.createElement("span");
   tools.className = "zooms";
   tools.append(" · zoom ", button("+", "Zoom in; or double-click, Ctrl and wheel, two fingers. Drag to move", () => every(2)),
-    button("−", "Zoom out", () => every(1 / 2)), button("reset", "Show the whole range", () => every(0)));
+    button("−", "Zoom out", () => every(1 / 2)), button("reset", "Reset to the whole range", () => every(0)));
   line.append(tools);
 }

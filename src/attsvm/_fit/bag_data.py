@@ -123,8 +123,9 @@ def _check_numbers(path: str, bags: BagFile) -> None:
         if len(missing) and column not in (sequences.words or ()):
             raise ProblemError(
                 f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are missing or infinite, "
-                f"the first in row {rows[missing].min()}; leave out these rows, or the column by --drop {column}, in "
-                f"Python by drop=[{column!r}], or fill them in Python, by token_net= of attsvm.AttentionClassifier"
+                f"the first in row {rows[missing].min()}, counted from 0; leave out these rows, or the column by "
+                f"--drop {column}, in Python by drop=[{column!r}], or fill them in Python, by token_net= of "
+                "attsvm.AttentionClassifier"
             )
 
 
@@ -156,7 +157,7 @@ def _of_frame(table: Any, labels: Any, bag: str | None, groups: Any, drop: tuple
             raise ProblemError("labels: expected a column of the table, or a label for each bag")
         else:
             found.append(None if values is None else bags.align(name, values, bag))
-    return BagFile(sequences_of(bags, bag, *used), found[0], found[1], bags.rows + 1)
+    return BagFile(sequences_of(bags, bag, *used), found[0], found[1], bags.rows)
 
 
 def _of_archive(path: Any, labels: Any, groups: Any, test: Any) -> GivenBags | None:

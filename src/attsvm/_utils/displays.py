@@ -77,7 +77,8 @@ def summary_of(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
         return f"{value.mean():.0%}" if batch_shape else ("yes" if value else "no")
     if not batch_shape:
         return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():z.6g}"
-    known = value[np.isfinite(value)]
+    # a step or an index of -1 is none
+    known = value[value >= 0] if value.dtype.kind == "i" else value[np.isfinite(value)]
     if not known.size:
         return "none"
     said = f"median {np.median(known):z.6g} ({known.min():z.6g} to {known.max():z.6g})"

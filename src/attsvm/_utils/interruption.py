@@ -45,7 +45,7 @@ class _RunningCommand:
             return
         is_second, self.first = self.first is not None, self.first or signal.Signals(number)
         if not is_second and number == signal.SIGINT and self.keeps_steps and self.loops:
-            self.requested.set()
+            _request(self.requested)
         elif is_second or any(code.co_filename == _IMPORT for code in running):
             self.say()
             remove_unfinished()
@@ -61,6 +61,18 @@ class _RunningCommand:
 
 
 _command: _RunningCommand | None = None
+_requests = 0
+
+
+def num_requests() -> int:
+    """Return how often Ctrl-C has asked a loop of this process to stop."""
+    return _requests
+
+
+def _request(requested: threading.Event) -> None:
+    global _requests
+    _requests += 1
+    requested.set()
 
 
 @contextlib.contextmanager
@@ -140,7 +152,7 @@ def interruptions() -> Iterator[threading.Event]:
         return
 
     def request(*_: object) -> None:
-        requested.set()
+        _request(requested)
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, request)

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import lazy_loader
 
 from attsvm._utils.checks import check_callback, check_flag
+from attsvm._utils.interruption import num_requests
 from attsvm._utils.keywords import suggests
 
 P = ParamSpec("P")
@@ -87,23 +88,31 @@ def shown(
 ) -> Iterator[Callable[[Any], object] | None]:
     """Show the progress of the block if it is wanted. ``name``: what is computed.
 
-    It yields the callback for the computation, which returns what the callback of the caller returns.
+    It yields the callback for the computation, which returns what the callback of the caller returns. A computation
+    that ends by itself before its last step, as one that has converged, has made all its steps.
     """
     if not wanted:
         yield callback
         return
     display, last = progress_display.find_display(name, seconds_a_line), -math.inf
+    latest: Any = None
+    stopped, signals = False, num_requests()
 
     def update(at: Any) -> object:
-        nonlocal last
-        now = time.monotonic()
+        nonlocal last, latest, stopped
+        now, latest = time.monotonic(), at
         if now - last >= _SECONDS_A_CHANGE or at.step == at.steps:
             last = now
             display.show(at)
-        return callback(at) if callback is not None else None
+        found = callback(at) if callback is not None else None
+        stopped |= bool(found)
+        return found
 
     try:
         yield update
+        ends_early = latest is not None and latest.steps is not None and latest.step < latest.steps
+        if ends_early and not stopped and num_requests() == signals:
+            display.show(replace(latest, steps=latest.step))
     finally:
         display.close()
 

@@ -63,7 +63,7 @@ def compare(
         int | None,
         typer.Option(
             metavar="N",
-            help="The sequence to show, counted from 1.  [default: for each head the one that changed most]",
+            help="The sequence to show, counted from 0.  [default: for each head the one that changed most]",
         ),
     ] = None,
     margins: Margins = True,
@@ -105,7 +105,7 @@ def compare(
             write,
             series,
             tokens=tokens,
-            sentence=None if sentence is None else sentence - 1,
+            sentence=sentence,
             source={"models": series.names, "text": text and str(text), "images": images and str(images)},
             threads=threads,
             seconds=time.perf_counter() - start,

@@ -105,8 +105,8 @@ def inspect(
         ),
     ] = None,
     sentence: Annotated[
-        int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1 without blank lines.")
-    ] = 1,
+        int, typer.Option(metavar="N", help="The sequence to show for it, counted from 0 without blank lines.")
+    ] = 0,
     held_out: Annotated[
         Path | None,
         typer.Option(
@@ -188,12 +188,12 @@ def inspect(
             held_out=held_out,
             **as_text,
         )
-        if not 1 <= sentence <= len(saved.given.tokens):
-            raise ProblemError(f"--sentence: expected a number from 1 to {len(saved.given.tokens)}, got {sentence}")
+        if sentence >= len(saved.given.tokens):
+            raise ProblemError(f"--sentence: expected a number from 0 to {len(saved.given.tokens) - 1}, got {sentence}")
         with_twin = heads is None if twin is None else twin
         pages = InspectionPages(
             saved.given,
-            sentence - 1,
+            sentence,
             write,
             start=start,
             # without margins, a page before the others are inspected would only delay them

@@ -118,9 +118,9 @@ def inspect_arguments(
         raise ProblemError("--text, --images: expected at least one of them")
     heads = [head_place("--head", one) for one in head] if head else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
-    for name, number in (("--sentence", sentence), ("--queries", queries)):
+    for name, number, least in (("--sentence", sentence, 0), ("--queries", queries, 1)):
         if number is not None:
-            check_integer(name, number, 1)
+            check_integer(name, number, least)
     check_seed(seed, "--seed")
     check_models(models, pictures=images is not None)
 

@@ -18,11 +18,12 @@ classifier, DATA has texts: a table, or a file `.txt` with one text on each line
 are compared with them.
 
 FILE has one row for each bag: the predicted class, the probability of each class, and the selected token (its row in
-the table, counted from 1). That is the token with the largest contribution to the decision: contributions of a bag add
-up to the output of the predicted class, for two classes to its log odds. Its share of the attention is shown where
-attention alone decides; a classifier of few bags is an ensemble, which depends on more. For texts the selected word is
-the one with the largest attention. A regressor predicts the mean or a quantile of its target, or a log hazard ratio.
-Other columns than those of the fit are refused, and so is a column that is evidently in another unit.
+the table, counted from 0 below the header). That is the token with the largest contribution to the decision:
+contributions of a bag add up to the output of the predicted class, for two classes to its log odds. Its share of the
+attention is shown where attention alone decides; a classifier of few bags is an ensemble, which depends on more. For
+texts the selected word is the one with the largest attention. A regressor predicts the mean or a quantile of its
+target, or a log hazard ratio. Other columns than those of the fit are refused, and so is a column that is evidently in
+another unit.
 
 Examples:
 

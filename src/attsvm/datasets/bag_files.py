@@ -32,7 +32,7 @@ class BagFile:
     labels, groups : ndarray, shape (n,), or None
         Of each bag; None if the file has none.
     rows : int ndarray, shape (N,), or None
-        The row of each token in a table, counted from 1 below the header.
+        The row of each token in a table, counted from 0 below the header.
 
     See Also
     --------
@@ -125,8 +125,8 @@ def read_bags(
     unnamed = next((name for name in frame if str(name).startswith(UNNAMED) and name not in left_out), None)
     if unnamed is not None:
         raise ProblemError(
-            f"{path}: expected a name for each column, got none for column {list(frame).index(unnamed) + 1}; if it "
-            f"numbers the rows, leave it out: --drop '{unnamed}', or drop=['{unnamed}'] in Python"
+            f"{path}: expected a name for each column, got none for column {list(frame).index(unnamed)}, counted "
+            f"from 0; if it numbers the rows, leave it out: --drop '{unnamed}', or drop=['{unnamed}'] in Python"
         )
     with _named(path):
         bags = Bags.of(frame.drop(columns=[*left_out]), bag)
@@ -134,7 +134,7 @@ def read_bags(
             None if name is None else _plain(bags.labels(name, argument))
             for argument, name in (("label", label), ("groups", groups))
         )
-        return BagFile(sequences_of(bags, bag, *others), of_label, of_groups, bags.rows + 1)
+        return BagFile(sequences_of(bags, bag, *others), of_label, of_groups, bags.rows)
 
 
 def _table(path: str | os.PathLike[str], bag: str, encoding: str | None) -> Any:

@@ -263,11 +263,12 @@ def check_finite(argument: str, given: GivenSequences, columns: Any = None) -> N
     entries = sequences.table[sequences.ids[token : token + 1]][0]
     entry = int(np.argmin(np.isfinite(entries) | is_word))
     number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
-    row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
+    # a table has names of rows; else tokens are counted from 0 in their sequence
+    at = f"token {token - sequences.offsets[number]}" if given.rows is None else f"row {given.rows[token]}"
     names = sequences.names if given.names is None else given.names
     name = number if names is None else names[number]
     found = "NaN" if np.isnan(entries[entry]) else "inf"
-    place = f"row {row} of sequence {name}, column {entry if columns is None else columns[entry]}"
+    place = f"{at} of sequence {name}, column {entry if columns is None else columns[entry]}"
     padding = "leave out padding, as Sequences.from_padded does, and " if columns is None else ""
     fill = "make_pipeline(SimpleImputer(), StandardScaler())"
     if words:

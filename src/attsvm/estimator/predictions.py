@@ -35,7 +35,7 @@ class Predictions(BagTokens):
     offsets : int ndarray, shape (n + 1,)
         Bag i has the tokens ``offsets[i]`` to ``offsets[i + 1] - 1``.
     tokens : ndarray, shape (N,)
-        What each token is called: its row in a table, counted from 1 below the header, or its number in the bag.
+        What each token is called: its row in a table below the header, or its number in the bag, both counted from 0.
     attention : ndarray, shape (N,), or None
         The share of each token in the attention of its bag; None for detectors, which have no attention. Of a
         classifier with an ensemble, or with n-grams of texts, it is that of attention alone.

@@ -156,7 +156,7 @@ def _seen(layer: Layer, number: int, texts: list[Names], tower: Tower | None) ->
     of_queries = of_keys if layer.is_self else of_queries
 
     def named(names: Sequence[str] | None, at: np.ndarray) -> list[str]:
-        return [f"#{k + 1}" if names is None else str(names[k]) for k in at.tolist()]
+        return [f"#{k}" if names is None else str(names[k]) for k in at.tolist()]
 
     among = np.searchsorted(columns, places).tolist() if layer.is_self else None
     return SeenSequence(number, named(of_keys, columns), named(of_queries, places), among, columns, rows, picture)
@@ -178,7 +178,7 @@ def _tower(source: ModelAndBatch) -> Tower | None:
     patches = [k for k, one in enumerate(tokens) if one[0].isdigit()]  # "row,column"
     if not patches:
         return Tower(name, [], [])
-    rows, columns = map(int, tokens[patches[-1]].split(","))
+    rows, columns = (int(last) + 1 for last in tokens[patches[-1]].split(","))
     pixels = values.detach().cpu().double().numpy().transpose(0, 2, 3, 1)
     low, high = (limit(pixels, axis=(1, 2, 3), keepdims=True) for limit in (np.min, np.max))
     scaled = np.rint(255 * (pixels - low) / np.where(high > low, high - low, 1.0)).astype(np.uint8)

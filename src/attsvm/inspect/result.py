@@ -303,7 +303,7 @@ class Inspection(Result):
             The sequence of the grid, counted from 0. Layers that see fewer sequences show their last one.
         tokens : list of n lists of T str, optional
             Names of the tokens of every sequence, padding included, as those of ``tokenizer.convert_ids_to_tokens``.
-            Layers that see others have numbers. By default tokens are numbered from 1, and patches of a picture have
+            Layers that see others have numbers. By default tokens are numbered from 0, and patches of a picture have
             their row and column if a change of the patch confirms them.
 
         Returns

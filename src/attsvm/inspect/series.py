@@ -107,7 +107,7 @@ def inspect_series(
 
     ``models``: folders, or names on the hub; a single one is a folder with checkpoints. Three or more checkpoints of
     one training are put into the order of their steps. The tokens are those of the first model that has a tokenizer.
-    ``sentence``: the number of a sequence, from 1 on, which must exist. ``shown``: shows the progress.
+    ``sentence``: the number of a sequence, from 0 on, which must exist. ``shown``: shows the progress.
     ``as_text``: how texts are read, as for :meth:`SavedModel.load`. ``options``: of :func:`attsvm.inspect.inspect`.
 
     Returns the inspections, and the tokens of each sequence. Raises ProblemError if a model cannot be inspected, or the
@@ -125,8 +125,8 @@ def inspect_series(
     network = load_model(names[leader], pictures=part)
     as_text = as_text or {}
     given = read_input(names[leader], network, texts, images, **as_text)
-    if sentence is not None and sentence > len(given.tokens):
-        raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
+    if sentence is not None and sentence >= len(given.tokens):
+        raise ProblemError(f"--sentence: expected a number from 0 to {len(given.tokens) - 1}, got {sentence}")
     # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
     ends: dict[int, nn.Module] = {}
     for k, name in numbered:

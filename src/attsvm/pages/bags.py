@@ -165,7 +165,7 @@ def _body(
     yield Text(
         f"The {part} bags of each predicted class in which a token contributes most to the decision, and the entries "
         f"of that token. The contributions of a bag to its predicted class add up to {what}."
-        + (" Rows are counted from 1 below the header." if chosen.rows is not None else "")
+        + (" Rows are counted below the header." if chosen.rows is not None else "")
     )
     yield _deciding(shown, chosen, fit.bag)
     yield Heading("Figures")

@@ -123,7 +123,7 @@ def _head(
         f"head-{head}",
         f"Head {head}",
     )
-    yield Text(f"Sequence {at + 1}, in which {count} {'query' if count == 1 else 'queries'} changed.", "")
+    yield Text(f"Sequence {at}, in which {count} {'query' if count == 1 else 'queries'} changed.", "")
     if before is None or after is None or before.tokens.shape[:2] != (len(tokens), len(names)):
         return  # as in cross-attention: these are not the tokens of the text
     here = change.queries[:, 0] == at
@@ -144,7 +144,7 @@ def _head(
         marked = [int(np.searchsorted(queries, q)) for q in rows]
         yield SpecialPart("sides", {"squares": squares, "cell": cell, "marked": marked})
     lines = [
-        tuple(f"{names[t]} ({t + 1})" for t in (places[q], one, other))
+        tuple(f"{names[t]} ({t})" for t in (places[q], one, other))
         for q, one, other in zip(rows, change.before[here], change.after[here], strict=True)
     ][:MOST_LINES]
     if lines:

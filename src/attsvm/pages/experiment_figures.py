@@ -166,7 +166,7 @@ def draw_sparsity(runs: list[dict[str, Any]]) -> DrawnFigure:
             layers = values.shape[1]
             colours = mpl.colormaps["viridis"](np.linspace(0.35, 0.8, layers))
             for layer, colour in enumerate(colours):
-                axis.plot(epochs, values[:, layer], color=colour, linewidth=0.9, label=f"layer {layer + 1}")
+                axis.plot(epochs, values[:, layer], color=colour, linewidth=0.9, label=f"layer {layer}")
             axis.plot(epochs, values.mean(axis=1), color=style.INK, linewidth=1.8, label="mean")
         axes[0, column].set_title(name_of(run["optimizer"]))
         axes[-1, column].set_xlabel("epochs")

@@ -360,9 +360,9 @@ def single_sequences(fit: "Fit") -> dict[str, Any] | None:
     shares, allowed = attention[:, of, Q], part.canonical.allowed[n, Q]
     labels = np.asarray(part.labels).reshape(part.canonical.active.shape)[n, Q]
     positive, negative = _label_names(fit)
-    names = [f"{i + 1}{f', query {q + 1}' if part.has_query_axis else ''}" for i, q in zip(n, Q, strict=True)]
+    names = [f"{i}{f', query {q}' if part.has_query_axis else ''}" for i, q in zip(n, Q, strict=True)]
     square = attention_square(
-        [str(t + 1) for t in range(part.num_tokens)],
+        [str(t) for t in range(part.num_tokens)],
         np.zeros(len(n), dtype=int),
         shares[-1],
         allowed,
@@ -388,7 +388,7 @@ def single_sequences(fit: "Fit") -> dict[str, Any] | None:
 def _table(steps: np.ndarray, names: list[str], shares: np.ndarray, allowed: np.ndarray) -> str:
     """As CSV: step, sequence, token and attention."""
     rows = (
-        (step, names[i], t + 1, at_step[i, t])
+        (step, names[i], t, at_step[i, t])
         for step, at_step in zip(steps, shares, strict=True)
         for i, t in np.argwhere(allowed)
     )

@@ -159,7 +159,7 @@ class InspectionPages:
         fit = [
             rows for rows in (self.tokens, self.decoder or []) if len(rows) == n and all(len(row) == T for row in rows)
         ]
-        keys = fit[0] if fit else [[f"#{k + 1}" for k in range(T)]] * n
+        keys = fit[0] if fit else [[f"#{k}" for k in range(T)]] * n
         crosses = keys is self.tokens and not view.is_self
         return keys, self.decoder if crosses and self.decoder is not None else keys
 

@@ -52,14 +52,14 @@ def detail(
     yield from _origins(view, found.tests)
     yield Heading("Numbers", 3)
     yield Tables([Table(head_rows(view))])
-    yield Heading(f"Sequence {sentence + 1}", 3)
+    yield Heading(f"Sequence {sentence}", 3)
     support = None if view.support is None else view.support[sentence]
     square = attention_square(
         texts[sentence], view.positions[sentence], view.probabilities[sentence], view.allowed[sentence],
         view.selected[sentence], support, asking=asking[sentence],
     )  # fmt: skip
     if square.fits:
-        name = f"head-{view.layer}-{view.head}-sequence-{sentence + 1}"
+        name = f"head-{view.layer}-{view.head}-sequence-{sentence}"
         yield SpecialPart(
             "square",
             {
@@ -266,7 +266,7 @@ def head_rows(view: "HeadView") -> list[tuple[str, str]]:
 def triple_table(view: "HeadView", tokens: list[list[str]], asking: list[list[str]], most: int = 12) -> Table:
     """The triples with the largest multipliers: sequence, query, selected token, token that it is kept above, share.
 
-    The tokens have their positions, counted from 1, because a token can occur several times.
+    The tokens have their positions, because a token can occur several times.
     """
     reasons, lines = view.reasons, []
     for (i, q, t), share in (
@@ -274,7 +274,7 @@ def triple_table(view: "HeadView", tokens: list[list[str]], asking: list[list[st
     ):
         places = (int(view.positions[i, q]), int(view.selected[i, q]), t)
         query, chosen, dropped = map(_placed, (asking[i], tokens[i], tokens[i]), places)
-        lines.append((str(i + 1), query, chosen, dropped, f"{share:.2%}"))
+        lines.append((str(i), query, chosen, dropped, f"{share:.2%}"))
     return Table(lines, ["sequence", "query", "selects", "over", "share"], kind="triples", words=4)
 
 
@@ -289,7 +289,7 @@ def change_words(view: "HeadView", tokens: list[list[str]], asking: list[list[st
     chosen = _placed(names, int(view.selected[at]))
     return (
         f"The smallest change of W that alters a selection has Frobenius norm {short(change.norm)},"
-        f" {short(change.relative)} of ‖W‖_F. With this change, the query {query} of sequence {change.sequence + 1} "
+        f" {short(change.relative)} of ‖W‖_F. With this change, the query {query} of sequence {change.sequence} "
         "selects"
         f" {_placed(names, change.token)} instead of {chosen}."
     )
@@ -311,7 +311,7 @@ def view_table(view: "HeadView", tokens: list[str], sentence: int, asking: list[
 
 
 def _placed(names: list[str], place: int) -> str:
-    return f"{names[place]} ({place + 1})"
+    return f"{names[place]} ({place})"
 
 
 def _directions(

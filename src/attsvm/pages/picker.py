@@ -66,7 +66,7 @@ def _sequence(seen: Any) -> dict[str, Any]:
         Image.fromarray(pixels.repeat(3, axis=2) if pixels.shape[2] == 1 else pixels).save(file, "JPEG", quality=85)
         picture = [f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}", *places]
     return {
-        "number": seen.number + 1,
+        "number": seen.number,
         "tokens": [*map(visible, seen.tokens)],
         "queries": None if seen.places is not None else [*map(visible, seen.queries)],
         "places": seen.places,

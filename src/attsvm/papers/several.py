@@ -46,7 +46,9 @@ def run_several(
         for number, (spelling, figure) in enumerate(figures.items()):
             report = partial(_report, callback, number, len(figures), figure.name)
             report("begins")
-            yield _run(figure, spelling, command, options, report)
+            finished = _run(figure, spelling, command, options, report)
+            _report(callback, number + 1, len(figures), figure.name, "done")
+            yield finished
         return
     calls = ((Path.cwd(), spelling, command, options) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))

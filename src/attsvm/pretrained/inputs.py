@@ -228,7 +228,7 @@ def with_pictures(
         of_pictures = getattr(model.config, "image_token_id", None)
         names = [
             [
-                f"{one} {k + 1}" if at == of_pictures else one
+                f"{one} {k}" if at == of_pictures else one
                 for k, (one, at) in enumerate(zip(token_names(tokenizer, row), row, strict=True))
             ]
             for row in numbers
@@ -252,10 +252,11 @@ def _parts(name: str, tokenizer: Any, texts: list[str], chat: bool, pairs: bool)
         return [[tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in said]]
     if not pairs:
         return [texts]
-    for number, text in enumerate(texts, 1):
+    for number, text in enumerate(texts):
         if text.count("\t") != 1:
             raise ProblemError(
-                f"--pairs: expected two sentences with one tab between them, got {text.count(chr(9))} in text {number}"
+                f"--pairs: expected two sentences with one tab between them, got {text.count(chr(9))} in text "
+                f"{number}, counted from 0"
             )
     first, second = zip(*(text.split("\t") for text in texts), strict=True)
     return [list(first), list(second)]
@@ -274,13 +275,15 @@ def _check_tokens(name: str, encoded: Any, model: Any, tokenizer: Any) -> None:
     lengths = encoded["attention_mask"].sum(-1).tolist()
     vocabulary = text_config(model.config).vocab_size
     if not lengths or min(lengths) == 0:
-        raise ProblemError(f"text {1 + lengths.index(0)}: the tokenizer of {name} finds no tokens in it")
+        raise ProblemError(f"text {lengths.index(0)}, counted from 0: the tokenizer of {name} finds no tokens in it")
     largest = int(encoded["input_ids"].max())
     if largest >= vocabulary:
         raise ProblemError(f"{name}: expected tokens below {vocabulary}, got token {largest} from the tokenizer")
     most, longest = max(range(len(lengths)), key=lengths.__getitem__), _longest(model, tokenizer)
     if longest is not None and lengths[most] > longest:
-        raise ProblemError(f"text {most + 1}: expected at most {longest} tokens for {name}, got {lengths[most]}")
+        raise ProblemError(
+            f"text {most}, counted from 0: expected at most {longest} tokens for {name}, got {lengths[most]}"
+        )
 
 
 def _longest(model: Any, tokenizer: Any) -> int | None:

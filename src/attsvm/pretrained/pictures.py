@@ -69,7 +69,7 @@ def patch_names(name: str, model: Any, values: "Tensor") -> list[str]:
         raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
     first, rows, columns = values[:1], values.shape[-2] // patch[0], values.shape[-1] // patch[1]
     before, behind = (_added(model, table) for table in (BEFORE, BEHIND))
-    names = [*before, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)), *behind]
+    names = [*before, *(f"{row},{column}" for row in range(rows) for column in range(columns)), *behind]
     tokens = _embedded(name, model, first)
     if not (tokens == _embedded(name, model, first)).all():
         raise ProblemError(
@@ -85,8 +85,8 @@ def patch_names(name: str, model: Any, values: "Tensor") -> list[str]:
         changed = first.clone()
         changed[..., row * patch[0] : (row + 1) * patch[0], column * patch[1] : (column + 1) * patch[1]] += 1
         differs = (_embedded(name, model, changed) != tokens).any(dim=-1)[0].nonzero().flatten().tolist()
-        if tokens.shape[1] != len(names) or differs != [names.index(f"{row + 1},{column + 1}")]:
-            return [f"#{k + 1}" for k in range(tokens.shape[1])]
+        if tokens.shape[1] != len(names) or differs != [names.index(f"{row},{column}")]:
+            return [f"#{k}" for k in range(tokens.shape[1])]
     return names
 
 
@@ -96,7 +96,7 @@ def _added(model: Any, table: dict[str, str]) -> list[str]:
     for leaf, name in table.items():
         weight = next((one for parameter, one in found.items() if parameter.split(".")[-1] == leaf), None)
         count = 0 if weight is None else weight.numel() // weight.shape[-1]
-        names += [name.format(k + 1) for k in range(count)]
+        names += [name.format(k) for k in range(count)]
     return names
 
 

@@ -43,7 +43,7 @@ class StackRun(Result):
         The parametrization of each layer, "combined" or "factored".
     optimizer : str
     norm : Norm or None
-        The norm of the optimiser; None if it is not known.
+        The norm of the limit, ``limit.norm``; None if it is not known.
     limit : Limit
         The Att-SVM that each layer is expected to converge to, and what is known of the steps.
     seed : int

@@ -170,8 +170,8 @@ def _compute(
         if stops("" if client is None else client.dashboard_link or ""):
             return errors
         for task, failure in outcomes(client, call, left):
+            done += task.size  # a chunk that failed is no longer waited for
             if failure is None:
-                done += task.size
                 of_cells[task.cell] -= 1
             else:
                 if not errors:

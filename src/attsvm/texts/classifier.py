@@ -353,7 +353,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         scores = [self.attention_.instance_scores(sequences, class_=name) for name in self.classes_.tolist()]
         return Predictions(
             classes=self.classes_,
-            names=np.arange(1, len(encoded) + 1),
+            names=np.arange(len(encoded)),
             probability=self.predict_proba(encoded),
             offsets=sequences.offsets,
             tokens=np.array(names)[encoded.words],

@@ -85,6 +85,7 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> TrainingRecor
     made = optimizer.steps if isinstance(optimizer, Optimizer) else rule_of(optimizer).steps
     if isinstance(optimizer, Optimizer) or made.kind != "unknown":  # of other ones nothing is known
         limit = setup.objective.limit(made, setup.problem, setup.reduced)
+    of_all = _joined_limit(setup.resumed, limit)
     fields = {
         "status": plain_status(_statuses(interrupted)[session.first(state.status)]),
         "loss": plain(loss[-1]),
@@ -92,8 +93,8 @@ def _collect(session: Session, setup: Setup, interrupted: bool) -> TrainingRecor
         "step": plain(session.first(state.steps)),
         "attention": setup.objective.attention.name,
         "optimizer": getattr(optimizer, "name", "optax"),
-        "norm": getattr(optimizer, "norm", None),
-        "limit": _joined_limit(setup.resumed, limit),
+        "norm": of_all.norm,
+        "limit": of_all,
         "seed": setup.seed,
         "dtype": setup.dtype.name,
         "optimizer_state": {str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},

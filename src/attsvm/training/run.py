@@ -63,7 +63,8 @@ class Run(Result):
     attention, head, optimizer : str
         Names of the attention, of the prediction head ("linear", "quadratic", "mlp", ...) and of the optimiser.
     norm : Norm or None
-        The norm of the optimiser; None if it is not known.
+        The norm of the limit, ``limit.norm``: for factored attention that of KQ', not that of the optimiser's steps.
+        None if it is not known.
     limit : Limit
         The Att-SVM to which the optimiser is expected to converge with this attention; ``limit.steps`` has what is
         known about the steps. If parameters are fixed, its norm is the norm of the others.

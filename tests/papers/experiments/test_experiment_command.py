@@ -251,7 +251,7 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
         load_reviews(str(tmp_path), tokenizer, 8)
     for name in ("train", "test"):
         pq.write_table(pa.table({"img": [{"bytes": b"x", "path": ""}], "label": [0]}), tmp_path / f"{name}.parquet")
-    with pytest.raises(ProblemError, match="row 1 is not a readable picture"):
+    with pytest.raises(ProblemError, match="row 0, counted from 0, is not a readable picture"):
         load_pictures(str(tmp_path))
     bad = tmp_path / "vocab.txt"
     bad.write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n")

@@ -28,5 +28,5 @@ def test_labels_are_classes(folder_of):
 
 @pytest.mark.parametrize("label", [pa.array([2**63], pa.uint64()), pa.array([-1]), pa.array([0.5]), pa.array([True])])
 def test_a_label_that_is_no_class_is_refused_with_its_row(folder_of, label):
-    with pytest.raises(ProblemError, match=r"row 1: expected a class 0, 1, ..., got the label"):
+    with pytest.raises(ProblemError, match=r"row 0, counted from 0: expected a class 0, 1, ..., got the label"):
         read_splits(folder_of(label), "text")

@@ -76,9 +76,11 @@ def read_new_texts(
         if label is None or required or f"expected a column {label!r}" not in str(error):
             raise
         texts, labels = _read(path, column, None, TextFormat(encoding))
-    for number, text in enumerate(texts, start=1):
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ProblemError(f"{path}: row {number}, {column}: expected a text, got {type(text).__name__}")
+            raise ProblemError(
+                f"{path}: row {number}, counted from 0, {column}: expected a text, got {type(text).__name__}"
+            )
     if not texts:
         raise ProblemError(f"{path}: expected texts, got none")
     return [str(text) for text in texts], None if labels is None else np.array([str(one) for one in labels])

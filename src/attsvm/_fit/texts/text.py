@@ -108,9 +108,9 @@ def read_texts(
         parts = ((file, READERS[ending_of(file)](file, text, label, form)) for file in files)
     texts, labels = [], []
     for source, rows in parts:
-        for number, (found_text, found_label) in enumerate(rows, start=1):
-            texts.append(_text(found_text, f"{source}: row {number}, {text}"))
-            labels.append(_label(found_label, f"{source}: row {number}, {label}"))
+        for number, (found_text, found_label) in enumerate(rows):
+            texts.append(_text(found_text, f"{source}: row {number}, counted from 0, {text}"))
+            labels.append(_label(found_label, f"{source}: row {number}, counted from 0, {label}"))
     if not texts:
         raise ProblemError(f"{path}: expected texts of at least two labels, got no text")
     if len(set(labels)) == 1:

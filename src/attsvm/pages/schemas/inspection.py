@@ -83,9 +83,9 @@ class CheckpointFields(Fields):
 
 
 class ChangeFields(Fields):
-    sequence: int  # sequence of the query whose selection changes
-    query: int  # that query
-    token: int  # the token that it selects then
+    sequence: int  # sequence of the query whose selection changes, from 0
+    query: int  # that query, from 0
+    token: int  # the token that it selects then, from 0
     norm: Number  # Frobenius norm of the change
     relative: Number  # that norm divided by the norm of W
 
@@ -107,9 +107,9 @@ class FactorChangeFields(Fields):
     lower: Number  # no change of smaller Frobenius norm alters a selection
     upper: Number  # Frobenius norm of a change that does
     relative: Number  # upper divided by the norm of both weights
-    sequence: int  # sequence of the query whose selection changes
-    query: int  # that query, among the inspected ones of the sequence
-    token: int  # the token that it selects then
+    sequence: int  # sequence of the query whose selection changes, from 0
+    query: int  # that query, among the inspected ones of the sequence, from 0
+    token: int  # the token that it selects then, from 0
 
 
 class TermsFields(Fields):
@@ -280,7 +280,7 @@ class HeadChangeFields(Fields):
     # how far the weights moved, as Frobenius norms of the changes divided by those before; 0 if only the input of
     # the head differs; null if the sizes differ
     weights: WeightChangeFields | Missing | None
-    queries: list[list[int]]  # sequence and number of each query whose selection changed
+    queries: list[list[int]]  # sequence and number of each query whose selection changed, from 0
     before: list[int]  # the token that each of these queries selects in the first model
     after: list[int]  # the token that each of these queries selects in the last model
 

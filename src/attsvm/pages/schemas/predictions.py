@@ -16,10 +16,10 @@ class ModelFields(Fields):
 
 
 class BagFields(Fields):
-    bag: str  # its name, or its number: of a bag from 0, of a text from 1
+    bag: str  # its name, or its number from 0
     predicted: str  # the most probable class
     probability: list[Number]  # of each class
-    # the selected token: its row in a table, counted from 1 below the header, its number in the bag from 0, or a word
+    # the selected token: its row in a table below the header, or its number in the bag, both from 0; or a word
     selected: int | str | None
     # part of the selected token in the output for the predicted class, of two classes in its log odds; null for texts
     contribution: Number
@@ -57,9 +57,8 @@ class RegressionReportFields(Fields):
 class BagNumberFields(Fields):
     bag: str  # its name, or its number from 0
     value: Number  # what is predicted
-    selected: (
-        int | str | None
-    )  # the selected token: its row in a table, counted from 1, or its number in the bag from 0
+    # the selected token: its row in a table below the header, or its number in the bag, both from 0
+    selected: int | str | None
     contribution: Number  # part of the selected token in the value minus the constant
     share: Number  # of the selected token in the attention
     target: Number  # what the bag is known to have; null without targets

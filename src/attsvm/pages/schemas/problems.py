@@ -43,7 +43,7 @@ class SolveResult(CommandResult, schema="attsvm.solve/1"):
     norm: str = path("norm.name")  # name of the norm
     slack: Number  # the constant C of the soft margin; null for the hard margin
     rank: int | None  # largest rank of the weights; null without a limit
-    # index of the selected token of each query, or a mask of the tokens that are kept together
+    # index of the selected token of each query, from 0, or a mask of the tokens that are kept together
     selected: Nested[int | bool]
     relaxed: Nested[bool] | None  # whether each query needs a margin of 0 only; null if none does
     status: str | Nested[str]  # optimal, infeasible or inaccurate
@@ -98,7 +98,7 @@ class TrainResult(CommandResult, schema="attsvm.train/1"):
     log_scale: Number  # logarithm of a further factor of the weights; 0 while their norm is a floating-point number
     trials_past_precision: int  # number of trials with a logit above 1e8, where rounding affects the run
     precise_until: int | None  # first recorded step at which a logit had exceeded 1e8; null if none did
-    selected: Nested[int] | None  # token of each query; null for several trials, and under the sigmoid
+    selected: Nested[int] | None  # token of each query, from 0; null for several trials, and under the sigmoid
     seconds: Number  # wall time of training, in seconds
     prediction: PredictionFields | None  # the limit that is predicted, with --predict; null without it
 

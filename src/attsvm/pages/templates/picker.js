@@ -35,7 +35,7 @@ for (const section of document.querySelectorAll(".picker:not(.drawn)")) (async (
   const buttons = [...section.querySelectorAll(".patterns button")];
   const paintGrid = (k) => {
     const grid = data.grids[k], { number, tokens } = grid.sequences[grid.at];
-    section.querySelectorAll("h3 > span")[k].textContent = `sequence ${number} of ${grid.total}, ${tokens.length} tokens`;
+    section.querySelectorAll("h3 > span")[k].textContent = `sequence ${number} (0 to ${grid.total - 1}), ${tokens.length} tokens`;
     for (const one of grid.heads) paint(one.button.firstChild, one, Math.ceil(tokens.length / 64));
   };
   // roots of probabilities are rounded, so that there are no more digits
@@ -119,7 +119,7 @@ for (const section of document.querySelectorAll(".picker:not(.drawn)")) (async (
       // what is not above average stays as it is, and so does nearly uniform attention
       const shade = largest > 0 ? Math.min(1, Math.max(0, row[k] - average) / largest) : 0;
       mark.style.setProperty("--a", shade.toFixed(3));
-      mark.classList.toggle("strong", shade > 0.69);
+      mark.classList.toggle("strong", shade > 0.735);
       mark.classList.toggle("from", k === t);
       mark.classList.toggle("chosen", q !== null && q >= 0 && k === selected[q]);
       mark.classList.toggle("support", supported.includes(k));

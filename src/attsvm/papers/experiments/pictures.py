@@ -47,9 +47,9 @@ def _decoded(source: str, found: list[Any]) -> Tensor:
     from PIL import Image
 
     pictures = []
-    for number, entry in enumerate(found, start=1):
+    for number, entry in enumerate(found):
         content: Any = entry.get("bytes") if isinstance(entry, dict) else entry
-        with reading(source, f"row {number} is not a readable picture"):
+        with reading(source, f"row {number}, counted from 0, is not a readable picture"):
             pictures.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
         if pictures[-1].shape != pictures[0].shape:
             raise ProblemError(

@@ -135,7 +135,9 @@ def _through_datasets(source: str, column: str) -> tuple[Split, Split]:
 def _labels(source: Any, found: list[Any]) -> np.ndarray:
     if not found:
         raise ProblemError(f"{source}: no rows")
-    for number, label in enumerate(found, start=1):
+    for number, label in enumerate(found):
         if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= LARGEST_LABEL:
-            raise ProblemError(f"{source}: row {number}: expected a class 0, 1, ..., got the label {label!r}")
+            raise ProblemError(
+                f"{source}: row {number}, counted from 0: expected a class 0, 1, ..., got the label {label!r}"
+            )
     return np.array(found, dtype=np.int64)

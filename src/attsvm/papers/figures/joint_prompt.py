@@ -105,7 +105,7 @@ class JointPrompt(Figure):
             steps = found[f"steps {name}"][1:]
             for i, (colour, dashes) in enumerate(LINES[:3]):
                 for axis, key in ((column[0], "attention"), (column[1], "correct")):
-                    axis.plot(steps, found[f"{key} {name}"][1:, i], dashes, color=colour, label=f"sequence {i + 1}")
+                    axis.plot(steps, found[f"{key} {name}"][1:, i], dashes, color=colour, label=f"sequence {i}")
             for (key, label), (colour, dashes) in zip(ERRORS.items(), LINES, strict=False):
                 # without slack the relaxed Att-SVM is the plain one
                 if key != "relaxed_error" or name == "slack":
