@@ -130,7 +130,8 @@ def test_texts_without_special_tokens_in_a_template_or_in_pairs(tmp_path):
     pair = tokenized(str(tmp_path), ["hi\tyou"], model, pairs=True)
     assert pair.tokens == [["<s>", "h", "i", "</s>", "y", "o", "u"]]
     with pytest.raises(
-        attsvm.ProblemError, match="--pairs: expected two sentences with one tab between them, got 0 in text 1, counted from 0"
+        attsvm.ProblemError,
+        match="--pairs: expected two sentences with one tab between them, got 0 in text 1, counted from 0",
     ):
         tokenized(str(tmp_path), ["hi\tyou", "hi"], model, pairs=True)
     with pytest.raises(attsvm.ProblemError, match="--chat: the tokenizer of"):

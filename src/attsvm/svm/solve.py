@@ -1,7 +1,6 @@
 """``solve_svm``: from a problem and a selection to a certified direction, in any norm."""
 
 import contextlib
-import importlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +49,8 @@ from attsvm.svm.right_sides import (
     with_margins,
 )
 from attsvm.svm.solution import Solution
+from attsvm.svm.variants.rank import check_rank, solve_rank
+from attsvm.svm.variants.slack import best_soft_margin, check_slack, solve_slack
 
 NO_METHODS: Sequence[str] = ()
 
@@ -231,7 +232,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
     norm, required, center, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
     if rank is not None:
-        rank = _variant("rank").check_rank(rank, norm, problem.has_queries)
+        rank = check_rank(rank, norm, problem.has_queries)
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
@@ -266,7 +267,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         # first decision: the method
         candidate = find_candidate(constraints, own_norm, settings, method)
         if rank is not None:
-            candidate = _variant("rank").solve_rank(constraints, rank, settings, candidate)
+            candidate = solve_rank(constraints, rank, settings, candidate)
         if constraints.blocks is not None:  # rounding of a prox
             candidate = candidate._replace(weights=constraints.blocks.only(candidate.weights))
         if constraints.center_length is not None:
@@ -275,13 +276,12 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
         done, status, bound = _certified(constraints, whole, own_norm, candidate, tol, exact, origin)
         objective = done.value
     else:
-        soft_margin = _variant("slack")
-        slack = soft_margin.check_slack(slack, own_norm, constraints, relaxed)
+        slack = check_slack(slack, own_norm, constraints, relaxed)
         if method is not None:
             check_method(method, NO_METHODS, norm)
         hard = find_candidate(constraints, own_norm, settings)
-        candidate = soft_margin.solve_slack(constraints, slack, settings, hard)
-        done, objective = soft_margin.best_soft_margin(constraints, slack, settings, candidate, hard, exact)
+        candidate = solve_slack(constraints, slack, settings, hard)
+        done, objective = best_soft_margin(constraints, slack, settings, candidate, hard, exact)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
     own_shape = problem.weights_shape
@@ -319,11 +319,6 @@ def _solve(problem: Problem, selected: np.ndarray, options: _SolveOptions, warm_
             "seconds": time.perf_counter() - start,
         },
     )
-
-
-def _variant(argument: str) -> Any:
-    """The module of an argument that few solves have; as those of the methods, it is imported when it is needed."""
-    return importlib.import_module(f"attsvm.svm.variants.{argument}")
 
 
 def _check_takes_blocks(norm: Norm, rank: int | None) -> None:

@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import lazy_loader
 import numpy as np
 
 from attsvm._utils.contractions import elementwise, lanes, over_all, over_entries, settle
 from attsvm._utils.jax_devices import compiler_options, default_device, quick_to_compile
 from attsvm.optimizers import Rule
 from attsvm.training.attention.base import AnyArray, Parameters, ProblemData
+from attsvm.training.excess import log_excess
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.range import STEPS_BETWEEN_BORDERS, Range, half_range
 from attsvm.training.trials import MiniBatchSampler
-
-excess = lazy_loader.load("attsvm.training.excess", suppress_warning=True)  # what few trainings need
 
 Array = jax.Array
 
@@ -172,7 +170,7 @@ class TrainingProgram:
         gradient, largest = gradient.rescaled()
         heads, numbers = self.objective.heads, inputs.numbers
         if self.rule.reads_excess:
-            numbers = numbers | {"log_excess": excess.log_excess(self.objective, state.trained, inputs.fixed, data)}
+            numbers = numbers | {"log_excess": log_excess(self.objective, state.trained, inputs.fixed, data)}
         updates, optimizer = self.rule.update(
             gradient, state.optimizer, heads.seen(state.trained), numbers=numbers, value=value
         )

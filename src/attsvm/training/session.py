@@ -16,6 +16,7 @@ from attsvm.optimizers import rule_of
 from attsvm.training.attention_heads import fold
 from attsvm.training.loop import CONVERGED, RUNNING, Inputs, TrainingProgram, TrainingState, program
 from attsvm.training.objective import Observation
+from attsvm.training.plateau import MarginPlateau
 from attsvm.training.range import range_of
 from attsvm.training.setup import Setup
 from attsvm.training.trials import (
@@ -115,12 +116,12 @@ class Session:
         start: int,
         marks: list[int],
         callback: Callback | None,
-        plateau: Any,
+        plateau: MarginPlateau | None,
         memory: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> bool:
         """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted.
 
-        ``plateau``: a :class:`attsvm.training.plateau.MarginPlateau`, or None. ``memory`` is a context for what needs
+        ``plateau``: None if the margins are not watched. ``memory`` is a context for what needs
         memory; the callback may need some of its own.
         """
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
@@ -167,7 +168,7 @@ class Session:
             self._keep(results, done + np.cumsum(lengths))
         return time.perf_counter() - began
 
-    def _end_at_plateau(self, plateau: Any) -> None:
+    def _end_at_plateau(self, plateau: MarginPlateau) -> None:
         last = self.observed[-1]
         parameters = {name: self.first(x[-1]) for name, x in last.parameters.items()}
         head_names, heads = self.objective.head_names, self.problem.heads_shape

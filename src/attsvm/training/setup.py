@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-import lazy_loader
 import numpy as np
 import optax
 
@@ -15,14 +14,12 @@ from attsvm.losses import OutputLoss
 from attsvm.optimizers import optimizer_of, parse_optimizer, rule_of
 from attsvm.problem import Problem
 from attsvm.training.attention_heads import heads_of
+from attsvm.training.excess import check_excess
 from attsvm.training.objective import Objective
+from attsvm.training.plateau import MarginPlateau, margin_plateau
 from attsvm.training.run import Run
 from attsvm.training.stopping import Stopping
 from attsvm.training.trials import MiniBatchSampler
-
-# what few trainings need
-excess = lazy_loader.load("attsvm.training.excess", suppress_warning=True)
-plateau = lazy_loader.load("attsvm.training.plateau", suppress_warning=True)
 
 Arrays = dict[str, np.ndarray]
 
@@ -88,7 +85,7 @@ class Setup:
         rule = rule_of(self.optimizer)
         self.objective = replace(objective, heads=heads_of(problem, rule))
         if rule.reads_excess:
-            excess.check_excess(self.objective)
+            check_excess(self.objective)
         # the parameters of the attention are 2^exponent, of each trial, times the initial values
         log_scale = 0.0 if resumed is None else resumed.log_scale
         self.exponent = initial_exponent(log_scale, objective.num_factors(self.trained), self.batch_shape)
@@ -99,10 +96,9 @@ class Setup:
         self.marks = observed_steps(self.recorded, self.first, last)
         # where the initial parameters come from: "zeros", "random", "given" or "run"
         self.start = described_start(init, resumed, objective.shapes(problem))
-        # a MarginPlateau; None if the margins are not watched
-        self.plateau: Any = None
+        self.plateau: MarginPlateau | None = None  # None if the margins are not watched
         if self.stop.margin_tol is not None:
-            self.plateau = plateau.margin_plateau(self.stop.margin_tol, self.optimizer, self.reduced)
+            self.plateau = margin_plateau(self.stop.margin_tol, self.optimizer, self.reduced)
 
     def _parse_optimizer(self, objective: Objective, given: Any, learning_rate: Any) -> optax.GradientTransformation:
         if learning_rate is not None:
