@@ -23,7 +23,7 @@ import attsvm
 # the margin in the norm N, its ratio there is close to 1, and its ratios in other norms are smaller.
 #
 # :func:`attsvm.margin_profile` trains several problems with learning rates that it finds, and reports the ratios
-# and a verdict. Its defaults are eight problems (up to twenty, if these leave a doubt), eleven norms and up to 20,000
+# and a verdict. Its defaults are eight problems (up to twenty, if these leave a doubt), thirteen norms and up to 20,000
 # steps. Small sizes keep this page quick.
 
 problems = attsvm.datasets.random_problem(4, 5, 6, batch=(3,))
