@@ -90,8 +90,8 @@ class RatesOfConvergence(Figure):
     seconds = 90
     claim = (
         "With a constant step, the directional Bregman divergence of ℓp mirror descent decreases at least as fast as "
-        "the proved bound, which is a power of log k up to log log k. Normalised steps make it a power of k. (Median "
-        "and range of the runs; grey: the bound, scaled to touch each median.)"
+        "the proved bound, which is a power of log k up to log log k. With normalised steps, it decreases like a power "
+        "of k. (Median and range of the runs; grey: the bound, scaled to touch each median.)"
     )
     criterion = (
         "The laws are fitted to the later half, on a logarithmic scale, of the steps since the last change of the "

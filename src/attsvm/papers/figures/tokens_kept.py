@@ -68,12 +68,12 @@ class TokensKept(CrossAndSelf):
     name = "tokens-kept"
     paper = Paper.TRANSFORMERS
     order = 7
-    title = "Tokens kept under the head v'o − λ‖o‖²"
+    title = "Tokens kept with the prediction head v'o − λ‖o‖²"
     seconds = 30
     claim = (
-        "On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from one token "
-        "to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the simplex "
-        "closest to γ/(2λ), where γ are the token scores."
+        "On orthonormal tokens, the prediction head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from "
+        "one token to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the "
+        "simplex closest to γ/(2λ), where γ are the token scores."
     )
     criterion = (
         "The mean number of tokens kept (probability above 1e-3) grows with every λ, and in 19 of 20 runs no larger "

@@ -76,9 +76,9 @@ class VanishingPenalty(Figure):
     title = "Vanishing penalties compared with growing balls"
     seconds = 15
     claim = (
-        "The minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM as λ → 0, those of the loss plus "
-        "λ(‖K‖² + ‖Q‖²) to the nuclear Att-SVM of KQ', and those of the loss plus λ‖W‖_p^p to the ℓp Att-SVM. Each is "
-        "also the minimiser in the ball of its own radius R, and dL/dR there is minus the slope of the penalty. The "
+        "As λ → 0, the minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM. With λ(‖K‖² + ‖Q‖²), KQ' "
+        "converges to the nuclear Att-SVM, and with λ‖W‖_p^p, W converges to the ℓp Att-SVM. Each minimiser also "
+        "minimises the loss in the ball of its own radius R, and dL/dR there is minus the slope of the penalty. The "
         "radius grows like log(1/λ). (Medians over the seeds; lines: penalties, markers: balls of the same radius.)"
     )
     criterion = (
