@@ -195,9 +195,9 @@ class AttentionToday(Figure):
         "In every run whose hypotheses hold, the direction error, the distance divided by the norm of the Att-SVM, or "
         "1 − margin ratio is at most the stated number at the end. With sparsemax and with rotations, this holds for "
         "the stated share of these runs: weights may converge slowly if a token is only just, or only just not, a "
-        "support token, and K and Q may end at stationary points that are not optimal. All softmax runs are decided. No "
-        "margin ratio exceeds 1, and with a gain it is larger in ℓ2,1 than in the Frobenius norm. Without a penalty, "
-        f"every sparsemax run stops farther than {STAYS:g} from the Att-SVM."
+        "support token, and K and Q may end at stationary points that are not optimal. All softmax runs are decided. "
+        "No margin ratio exceeds 1, and with a gain it is larger in ℓ2,1 than in the Frobenius norm. "
+        f"Without a penalty, every sparsemax run stops farther than {STAYS:g} from the Att-SVM."
     )
     full: ClassVar[Sizes] = {
         SHAPES: {
