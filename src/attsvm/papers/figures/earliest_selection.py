@@ -120,9 +120,9 @@ class EarliestSelectionFigure(Figure):
         number = found["of_all"].size
         return verdict(
             passed,
-            f"{early} of {number:,} runs select before their bound; the medians of the actual step over the bound are "
-            f"{min(medians):.2f} to {max(medians):.2f}; at least {share:.0%} of the runs of an optimiser select within "
-            f"{sizes['steps']} steps.",
+            f"{early} of {number:,} runs select before their bound. The medians of actual step / bound are "
+            f"{min(medians):.2f} to {max(medians):.2f}. At least {share:.0%} of the runs of each optimiser select "
+            f"within {sizes['steps']} steps.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -139,7 +139,7 @@ class KeyPromptFigure(Figure):
             for name, (limit, _) in FASTER.items()
         ]
         passed = {
-            "a run with a fixed head does not end saturated": pooled(found, "decided", ways).all(),
+            "a run with a fixed prediction head does not end saturated": pooled(found, "decided", ways).all(),
             "u does not end at its Att-SVM": max(ends.values()) < below,
             "the parameter that is trained alone does not end where predicted": all(
                 found[f"parameter {name}"].max() < below for name in ways
@@ -167,7 +167,7 @@ class KeyPromptFigure(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = [
-            Row(f"{name} trained: median error of u", number(median_of(found[f"predicted {name}"][-1])))
+            Row(f"{name} trained: median direction error of u", number(median_of(found[f"predicted {name}"][-1])))
             for name in sizes["fixed head"]
         ]
         rows.append(Row("W trained: largest error of W to u p'/‖p‖²", number(float(found["parameter W"].max()))))

@@ -100,14 +100,14 @@ class Layers(Figure):
         passed = {
             "too few problems saturate": min(shares) >= sizes["saturated"],
             "a layer does not end at its relaxed Att-SVM": max(map(np.max, errors)) < sizes["error_below"],
-            "layers end as near to the Att-SVM of all positions": all(
+            "layers end equally near to the Att-SVM of all positions": all(
                 x[:-1].max() < y for x, y in zip(errors, plain, strict=True)
             ),
             "the margins of the layers differ": max(apart) < sizes["apart_below"],
         }
         return verdict(
             passed,
-            f"Least share of problems that saturate: {min(shares):.0%}. Largest median direction error of a layer: "
+            f"Smallest share of problems that saturate: {min(shares):.0%}. Largest median direction error of a layer: "
             f"{max(map(np.max, errors)):.1e}; to the Att-SVM of all positions at least {min(plain):.1e}. Median "
             f"difference of the margins: at most {max(apart):.2%}.",
         )

@@ -138,19 +138,19 @@ class MiniBatchesFigure(Figure):
         early, late = (np.median(found[f"to_att_svm {by_average}"][:, k], axis=-1) for k in (0, -1))
         passed = {
             "no run meets the hypotheses": assumed.any(),
-            "steps by the excess do not end at the largest expected margin": error.max(initial=0)
+            "steps divided by the excess do not end at the largest expected margin": error.max(initial=0)
             < sizes["error_below"],
-            "steps by the norm of the smallest batch end at one of the two directions": nearest > 1e-3,
-            "steps by the running average do not approach the Att-SVM": (late < sizes["average_below"]).all(),
-            "steps by the running average have stopped approaching it": (late < early / 2).all(),
+            "steps divided by the norm of the smallest batch end at one of the two directions": nearest > 1e-3,
+            "steps divided by the running average do not approach the Att-SVM": (late < sizes["average_below"]).all(),
+            "steps divided by the running average have stopped approaching it": (late < early / 2).all(),
             "a gap exceeds 1e-8": found[f"gap {by_excess}"].max() <= 1e-8,
         }
         return verdict(
             passed,
-            f"Steps by the excess end within {error.max(initial=0):.1e} of the direction of largest expected margin in "
-            f"{assumed.sum()} of {assumed.size} runs, those that meet the hypotheses. At b = {sizes['batches'][0]} "
-            f"those by the norm of the batch end at least {nearest:.1e} from both directions. Those by the running "
-            f"average end at most {late.max():.1e} from the Att-SVM.",
+            f"Steps divided by the excess end within {error.max(initial=0):.1e} of the direction with the largest "
+            f"expected margin in {assumed.sum()} of {assumed.size} runs, those that meet the hypotheses. At b = "
+            f"{sizes['batches'][0]}, steps divided by the norm of the batch end at least {nearest:.1e} from both "
+            f"directions. Steps divided by the running average end at most {late.max():.1e} from the Att-SVM.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -113,7 +113,7 @@ class NextTokenGlobal(Figure):
             "on an acyclic graph a run is off the graph-SVM": missing["acyclic"].max() <= sizes["below"]["acyclic"],
             "on a cyclic graph a run is off the graph-SVM": farthest <= sizes["below"]["cyclic"],
             "a cyclic part is off the finite minimiser": apart <= 1e-8,
-            "steps of constant length are as near": all(
+            "steps of constant length are equally near": all(
                 np.median(arrays[f"plain {case}"]) >= 10 * np.median(missing[case]) for case in cyclic
             ),
             "a finite part past the published ones is small": arrays["finite past"].min() > 1,

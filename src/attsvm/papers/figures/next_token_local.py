@@ -148,7 +148,7 @@ class NextTokenLocal(Figure):
         }
         return verdict(
             passed,
-            f"{len(kept)} instances count, {len(single)} of them keep just the labels. Correlation of these "
+            f"{len(kept)} instances count; {len(single)} of them keep only the labels. Correlation of these "
             f"with the graph-SVM of the kept tokens: median {np.median(single):.4f}, lowest {single.min():.4f}. "
             f"{int(differs.sum())} keep other tokens than the labels require; {int(nearer.sum())} of these are nearer "
             f"to the graph-SVM of the kept tokens. Growth of {len(twice)} that keep several tokens: median 1 − "

@@ -166,7 +166,7 @@ class NonlinearHead(CrossAndSelf):
             "in more than one run of 20 it has a larger error than the direction alone": all(
                 np.mean(ends[d]["combined"] <= ends[d]["direction"] * (1 + 1e-9)) >= 0.95 for d in dims
             ),
-            "the direction of the kept sets is no better than that of single tokens": all(
+            "the direction of the kept sets is not better than that of single tokens": all(
                 mean[d]["direction"] < mean[d]["one token"] for d in dims
             ),
             "the error does not fall over the run": all(

@@ -151,7 +151,7 @@ class NonlinearPath(Figure):
             passed,
             f"The condition holds on {at_optimal.size} of {sizes['problems'] * len(heads)} problems; there "
             f"the largest direction error to the Att-SVM of the optimal tokens is {at_optimal.max(initial=0):.1e}. "
-            f"Where it fails (heads without kinks), the largest error to the Att-SVM of the kept sets is "
+            f"Where it fails (prediction heads without kinks), the largest error to the Att-SVM of the kept sets is "
             f"{at_kept.max(initial=0):.1e}, the smallest to that of single tokens {at_single.min(initial=2):.1e}.",
         )
 

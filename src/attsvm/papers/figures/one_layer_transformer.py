@@ -131,7 +131,7 @@ class OneLayerTransformer(Figure):
             "with a trained MLP and equal steps, W ends at the prediction": median[EQUAL] > 10 * median["W, V"],
             "with longer steps of W, a run is not decided": found[f"decided {FASTER}"].all(),
             "with longer steps of W, many runs keep several tokens": several[FASTER] <= 0.05,
-            "with longer steps of W, it does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
+            "with longer steps of W, W does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
         }
         summary = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in ways)
         return verdict(

@@ -169,7 +169,7 @@ class RankFigure(CrossAndSelf):
     def _told(self, sizes: Sizes, found: Arrays) -> str:
         each = zip(sizes["columns"]["m"], np.median(found["columns value"], axis=1), _shares(sizes, found), strict=True)
         summary = "; ".join(f"m = {m}: {value:.4g}, {share:.0%}" for m, value, share in each)
-        return f"Median value over the nuclear one, and share of runs with m columns that end there: {summary}."
+        return f"Median value / nuclear value, and share of the runs with m columns that end there: {summary}."
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
@@ -181,7 +181,7 @@ class RankFigure(CrossAndSelf):
         n, T, d = sizes["columns"]["shape"]
         for i, m in enumerate(sizes["columns"]["m"]):
             low, middle, high = np.quantile(found["columns value"][i], [0.1, 0.5, 0.9])
-            value = f"n = {n}, T = {T}, d = {d}, rank at most {m}: value over the nuclear one, median (10-90 %)"
+            value = f"n = {n}, T = {T}, d = {d}, rank at most {m}: value / nuclear value, median (10-90 %)"
             share = f"{_shares(sizes, found)[i]:.0%}"
             spread = f"{middle:.4f} ({low:.4f} to {high:.4f})"
             rows.append(Row(f"{value}; share of runs that end there", f"{spread}; {share}"))

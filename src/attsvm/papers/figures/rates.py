@@ -140,7 +140,7 @@ class RatesOfConvergence(Figure):
         }
         return verdict(
             passed,
-            f"Over the bound that touches it, a run with a constant step is at most {worst:.3f}. AIC prefers the "
+            f"Divided by the bound that touches it, a run with a constant step is at most {worst:.3f}. AIC prefers the "
             f"poly-log law for {np.sum(slow < -CLEAR)} and the power law for {np.sum(slow > CLEAR)} of {slow.size} "
             f"runs with a constant step, and the power law for {np.sum(fast > CLEAR)} of {fast.size} normalised ones.",
         )

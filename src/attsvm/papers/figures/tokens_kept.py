@@ -117,7 +117,7 @@ class TokensKept(CrossAndSelf):
             passed,
             f"The mean number of tokens kept grows from {mean[0]:.2f} at λ = {sizes['lambda'][0]:g} to {mean[-1]:.2f} "
             f"at λ = {sizes['lambda'][-1]:g}. {found['same'].mean():.1%} of the runs keep the tokens of the optimum; "
-            f"the largest difference of an attention from it is {found['error'].max():.1e}.",
+            f"the largest difference between an attention and the optimum is {found['error'].max():.1e}.",
         )
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -126,8 +126,8 @@ class VanishingPenalty(Figure):
         }
         return verdict(
             passed,
-            f"At λ = exp({sizes['log_penalties'][-1]:g}) the largest direction error to the Att-SVM of the own norm is "
-            f"{own:.1e}, the smallest to that of another norm {other:.1e}. Penalty to ball: at most {apart:.1e}. "
+            f"At λ = exp({sizes['log_penalties'][-1]:g}) the largest direction error to the Att-SVM in the own norm is "
+            f"{own:.1e}, the smallest to one in another norm {other:.1e}. Penalty to ball: at most {apart:.1e}. "
             f"Logarithms of both slopes differ by at most {mismatch:.1e}.",
         )
 
