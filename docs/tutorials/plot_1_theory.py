@@ -2,23 +2,23 @@ r"""
 1. The theory in twenty minutes
 ===============================
 
-Where the weights of a softmax attention layer grow without bound in training, the layer behaves like a support vector
-machine. This tutorial shows what that means, in the plane, where everything can be drawn. It assumes that you know
-gradient descent and the max-margin classifier of a linear SVM.
+When training makes the weights of a softmax attention layer grow without bound, the layer behaves like a support vector
+machine. This tutorial shows what that means in two dimensions, where everything can be drawn. You should know gradient
+descent and the linear max-margin SVM.
 
 The model
 ---------
 
-A sequence is a matrix :math:`X` with tokens :math:`x_1, \dots, x_T` in its rows. The simplest attention has one
-parameter, a *prompt* :math:`p`. It gives token :math:`t` the *logit* :math:`x_t^\top p`, turns the logits of a
+A sequence is a matrix :math:`X` whose rows are the tokens :math:`x_1, \dots, x_T`. The simplest attention layer has one
+parameter, a *prompt* :math:`p`. It gives token :math:`t` the *logit* :math:`x_t^\top p`, turns the logits of the
 sequence into probabilities, and averages the tokens:
 
 .. math::
 
    a = \mathrm{softmax}(X p), \qquad o = \sum_t a_t x_t, \qquad f(X) = v^\top o .
 
-The vector :math:`v` is the *prediction head*. It is fixed here. We train :math:`p` on labels
-:math:`y_i = \pm 1` with a decreasing loss :math:`\frac1n \sum_i \ell(y_i f(X_i))`, such as the logistic one.
+The vector :math:`v` is the *prediction head*, which stays fixed here. We train :math:`p` on labels :math:`y_i = \pm 1`
+with a decreasing loss :math:`\frac1n \sum_i \ell(y_i f(X_i))`, such as the logistic one.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ import numpy as np
 import attsvm
 
 # %%
-# Two sequences of three tokens are enough. Both labels are +1, and the head looks at the vertical coordinate.
+# Two sequences of three tokens are enough. Both labels are +1, and the prediction head reads the vertical coordinate.
 
 tokens = np.array(
     [
@@ -43,9 +43,9 @@ print(problem)
 # Which token should the layer keep?
 # ----------------------------------
 #
-# If a sequence kept token :math:`t` alone, its output would be :math:`v^\top x_t`. The *score* of a token is
-# :math:`\gamma_{it} = y_i\, v^\top x_{it}`: the larger it is, the smaller the loss. The token of highest score is the
-# *optimal token* of its sequence.
+# If the layer kept only token :math:`t` of a sequence, its output would be :math:`v^\top x_t`. The *score* of a token
+# is :math:`\gamma_{it} = y_i\, v^\top x_{it}`: the larger the score, the smaller the loss. The token with the highest
+# score is the *optimal token* of its sequence.
 
 optimal = attsvm.optimal_tokens(problem)
 print("scores:", attsvm.scores(problem).tolist())
@@ -75,10 +75,10 @@ axis.legend(loc="lower right")
 # Training
 # --------
 #
-# :func:`attsvm.train` makes steps of fixed length along the negative gradient (*normalised gradient descent*) by
-# default. Two things happen here. The attention *saturates*: each sequence puts nearly all of its probability on one
-# token. And the norm of :math:`p` grows without bound, because the loss still decreases as the softmax becomes sharper.
-# On other data a run can also stop at a finite norm, where several tokens of a sequence keep some probability.
+# By default, :func:`attsvm.train` takes steps of fixed length along the negative gradient (*normalised gradient
+# descent*). Two things happen here. The attention *saturates*: each sequence puts nearly all of its probability on one
+# token. The norm of :math:`p` grows without bound, because the loss keeps decreasing as the softmax becomes sharper. On
+# other data, a run can also stop at a finite norm, with several tokens of a sequence sharing the probability.
 
 run = attsvm.train(problem, steps=20_000)
 history = run.history
@@ -93,21 +93,21 @@ right.set(xlabel="steps", ylabel=r"$\Vert p \Vert$")
 left.legend(["sequence 1", "sequence 2"])
 
 # %%
-# So :math:`p` does not converge, but its *direction* :math:`p / \Vert p \Vert` can. The question is to which one.
+# So :math:`p` does not converge, but its *direction* :math:`p / \Vert p \Vert` can. Which direction is it?
 #
 # The Att-SVM
 # -----------
 #
-# Many directions keep the optimal tokens: all those in which the optimal token has the largest logit of its sequence.
-# Training prefers one of them. Consider the prompts that keep the optimal token :math:`\alpha_i` with a *margin* of at
-# least 1, and take the one of least norm:
+# Many directions keep the optimal tokens: every direction that gives the optimal token the largest logit in its
+# sequence. Training prefers one of them. Among the prompts that keep each optimal token :math:`\alpha_i` with a
+# *margin* of at least 1, take the shortest:
 #
 # .. math::
 #
 #    \min_p \; \Vert p \Vert_2 \quad \text{subject to} \quad (x_{i\alpha_i} - x_{it})^\top p \ge 1
 #    \quad \text{for all } i \text{ and all } t \ne \alpha_i .
 #
-# This is the **Att-SVM**. It is a hard-margin SVM without intercept whose data are the differences of tokens.
+# This is the **Att-SVM**, a hard-margin SVM without intercept on the differences between tokens.
 
 solution = attsvm.solve_svm(problem, optimal)
 print(solution)
@@ -116,9 +116,9 @@ print(
 )
 
 # %%
-# Each constraint is a half-plane of prompts. The prompts that satisfy all of them are the shaded region below, and the
-# Att-SVM is its point nearest to the origin. The constraints that hold with equality there belong to the *support
-# tokens*. Moving any other token a little changes nothing.
+# Each constraint is a half-plane of prompts. The shaded region below satisfies all constraints, and the Att-SVM is its
+# point nearest to the origin. The constraints that are tight there belong to the *support tokens*. Moving any other
+# token slightly does not change the solution.
 
 print("support tokens of each sequence:", [np.flatnonzero(row).tolist() for row in solution.support])
 
@@ -148,10 +148,9 @@ axis.set(xlim=(-1, 5), ylim=(-1, 5), xlabel="$p_1$", ylabel="$p_2$")
 axis.legend(loc="lower right")
 
 # %%
-# The dotted ray through the Att-SVM is the direction to which the path turns. The picture shows the first steps. The
-# path is still beside the ray, because the direction is reached at norms that are far outside. The *direction error* is
-# 1 minus the cosine of the angle between the two. The *margin ratio* is the margin of the run over the best possible
-# one.
+# The path turns towards the dotted ray through the Att-SVM. The figure shows only the first steps, where the path has
+# not reached the ray yet; it does so at much larger norms. The *direction error* is 1 minus the cosine of the angle
+# between path and ray. The *margin ratio* is the margin of the run divided by the best possible margin.
 
 print(f"direction error: {attsvm.direction_error(run, solution):.1e}")
 print(f"margin ratio:    {attsvm.margin_ratio(problem, run):.5f}")
@@ -161,14 +160,15 @@ axes = run.plot(solution)
 # **Why does this happen?** Once the softmax is nearly saturated, the gradient is a sum over dropped tokens, each
 # weighted by its small remaining probability :math:`\exp(-(x_{i\alpha_i} - x_{it})^\top p)`. The tokens with the
 # smallest margin dominate it exponentially. Gradient descent therefore increases the smallest margin, as it does for
-# logistic regression on separable data, and the direction of largest smallest margin is the Att-SVM.
+# logistic regression on separable data. The direction with the largest minimum margin is the Att-SVM.
 #
 # Not every selection is possible
 # -------------------------------
 #
-# A prompt can keep a token only if the token is a vertex of the convex hull of its sequence, and all sequences share
-# the prompt. If no prompt keeps the given tokens, the Att-SVM is *infeasible*. The solver then returns a proof:
-# multipliers :math:`\lambda \ge 0` for which the differences of tokens cancel, :math:`\sum \lambda_{it}(x_{i\alpha_i}
+# A prompt can keep a token only if that token is a vertex of the convex hull of its sequence. All sequences must also
+# agree on one prompt. If no prompt keeps the given tokens, the Att-SVM is *infeasible*. The solver then returns a
+# proof: multipliers :math:`\lambda \ge 0` that make the differences between tokens cancel, :math:`\sum
+# \lambda_{it}(x_{i\alpha_i}
 # - x_{it}) = 0`.
 
 middle = attsvm.Problem(np.array([[[1.0, 0.5], [0.0, 0.5], [-1.0, 0.5]]]), labels=[1], head=head)
@@ -179,12 +179,12 @@ print(impossible.status, "with multipliers", impossible.dual.round(3).tolist())
 # The best token is not always kept
 # ---------------------------------
 #
-# Training follows the slope of the loss and may end at another selection. A selection is *locally optimal* if the
-# selected token of every sequence scores higher than each of its **support** tokens. Near such a selection gradient
-# descent has no reason to leave, even if a token further away has a higher score.
+# Gradient descent sees only the local slope of the loss, so it may end at another selection. A selection is *locally
+# optimal* if the selected token of every sequence scores higher than each of its **support** tokens. Near such a
+# selection, gradient descent has no reason to leave, even if a more distant token has a higher score.
 #
-# In the next sequence token 0 has the highest score. The support tokens of token 1 all score less, so it is locally
-# optimal as well. The start decides.
+# In the next sequence, token 0 has the highest score. The support tokens of token 1 all score lower, so token 1 is
+# locally optimal too. The start of training decides which one the layer keeps.
 
 trap = attsvm.Problem(np.array([[[1.0, 1.0], [-1.0, 0.6], [-0.6, 0.2]]]), labels=[1], head=np.array([0.0, 1.0]))
 print("scores:", attsvm.scores(trap).round(2).tolist())
@@ -207,20 +207,20 @@ axis.set(xlabel="$p_1$", ylabel="$p_2$", title="the start decides", aspect="equa
 axis.legend(loc="lower left")
 
 # %%
-# :func:`attsvm.classify` tells the cases apart: *global* (every sequence keeps its optimal token), *local*, *not
-# local*, and *undecided* (the softmax is not saturated: the selection can still change, or the run stops at a finite
+# :func:`attsvm.classify` distinguishes four cases: *global* (every sequence keeps its optimal token), *local*, *not
+# local*, and *undecided* (the softmax is not saturated, so the selection can still change or the run stops at a finite
 # norm).
 #
 # Other optimisers, other norms
 # -----------------------------
 #
-# The 2-norm in the Att-SVM comes from gradient descent. Mirror descent with the potential
-# :math:`\frac1q \Vert p \Vert_q^q` leads to the Att-SVM in the :math:`\ell_q` norm instead: its steps are short in
-# another geometry, so another direction has the largest margin for its length. An exponent below 2 prefers prompts with
-# few large entries, an exponent above 2 prefers entries of equal size.
+# The 2-norm in the Att-SVM comes from the use of gradient descent. Mirror descent with the potential :math:`\frac1q
+# \Vert p \Vert_q^q` leads to the Att-SVM in the :math:`\ell_q` norm instead: it measures length differently, so a
+# different direction has the largest margin per unit length. An exponent below 2 favours prompts with a few large
+# entries; an exponent above 2 favours entries of similar size.
 #
-# In the first example two constraints hold with equality, in a corner of the region, and the corner is nearest to the
-# origin in many norms. A sequence with one support token shows the difference.
+# In the first example, two constraints are tight, so the solution is a corner of the region, and this corner is nearest
+# to the origin in many norms. A sequence with one support token shows the difference between norms.
 
 slanted = attsvm.Problem(np.array([[[0.9, 0.5], [0.0, 0.0], [-0.5, -0.8]]]), labels=[1], head=np.array([1.0, 1.0]))
 EXPONENTS = (1.25, 2.0, 5.0)
@@ -244,17 +244,17 @@ axis.set(xlim=(-0.5, 2.0), ylim=(-0.5, 2.0), xlabel="$p_1$", ylabel="$p_2$")
 axis.legend(loc="lower right")
 
 # %%
-# Each dashed curve is the ball of a norm, grown until it touches the shaded region. It touches it at the Att-SVM of
-# that norm.
+# Each dashed curve is the ball of one norm, enlarged until it touches the shaded region. The point of contact is the
+# Att-SVM in that norm.
 #
 # Queries, keys and matrices
 # --------------------------
 #
-# In self- and cross-attention the logits are :math:`x_{it}^\top W z_i` with a query :math:`z_i` of each sequence.
-# Nothing changes except that a matrix :math:`W` is trained: its Att-SVM minimises :math:`\Vert W \Vert_F` subject to
-# :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1`. Transformers do not train :math:`W` but two factors with :math:`W
-# = K Q^\top`. Gradient descent on the factors prefers a small *nuclear* norm, the sum of the singular values, and
-# with it a low rank.
+# In self- and cross-attention, the logits are :math:`x_{it}^\top W z_i`, with one query :math:`z_i` for each sequence.
+# The only change is that we train a matrix :math:`W`. Its Att-SVM minimises :math:`\Vert W \Vert_F` subject to
+# :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1`. Transformers train two factors of :math:`W = K Q^\top` instead of
+# :math:`W` itself. Gradient descent on the factors favours a small *nuclear* norm (the sum of the singular values), and
+# therefore a low rank.
 
 matrices = attsvm.datasets.random_problem(6, 8, 10, seed=0)
 selected = attsvm.optimal_tokens(matrices)
@@ -266,10 +266,10 @@ for norm in ("frobenius", "nuclear"):
 # What is proved, and what is only measured
 # -----------------------------------------
 #
-# Each prediction of the library says how well it is known. ``proved`` means that each hypothesis of a theorem was
-# checked on the run and holds. ``measured`` means that runs of this kind reached 0.95 of the best margin or more in the
-# mean, and that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and
-# ``none`` that nothing is predicted. The hypotheses are listed with their numbers.
+# Each prediction has a level of evidence, in the attribute ``standing``. ``proved``: every hypothesis of a theorem was
+# checked on the run and holds. ``measured``: runs of this kind reached at least 0.95 of the best margin on average, and
+# this run lies within the measured range. ``conjecture``: the run lies outside that range. ``none``: the library
+# predicts nothing. ``hypotheses`` lists the hypotheses with their numbers.
 
 problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
 for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.1}):
@@ -277,23 +277,23 @@ for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.
     print(options, "->", prediction.norm.name, prediction.standing)
 
 # %%
-# The first run made normalised steps. Its weights have reached a cone that such steps do not leave:
+# The first run takes normalised steps. Its weights have reached a cone that such steps never leave:
 
 for hypothesis in attsvm.predict_direction(problem, attsvm.train(problem)).hypotheses:
     print(hypothesis)
 
 # %%
-# The theorems say little about how long it takes, and the rates are slow: with steps of constant length the direction
-# error falls like :math:`1/k^2` at best, and for plain gradient descent the norm of :math:`p` grows only like
-# :math:`\log k`. They are also statements about the training data. How well the layer works on new data is another
-# question.
+# The theorems say little about how long this takes, and convergence is slow. With steps of constant length, the
+# direction error falls like :math:`1/k^2` at best. With plain gradient descent, the norm of :math:`p` grows only like
+# :math:`\log k`. The theorems also concern the training data only. They say nothing about how well the layer works on
+# new data.
 #
 # Where to read more
 # ------------------
 #
 # - Tarzanagh, Li, Zhang and Oymak, *Max-Margin Token Selection in Attention Mechanism*, NeurIPS 2023: prompts, locally
-#   optimal tokens, joint training with the head.
+#   optimal tokens, joint training with the prediction head.
 # - Tarzanagh, Li, Thrampoulidis and Oymak, *Transformers as Support Vector Machines*, 2023: W, and the factors K and Q.
 # - Julistiono, Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*, JMLR 2025: :math:`\ell_p` norms.
 #
-# The next tutorial does the same with data of your own.
+# The next tutorial repeats these steps on your own data.

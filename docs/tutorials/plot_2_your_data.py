@@ -2,8 +2,8 @@
 2. Your own data
 ================
 
-This tutorial takes sequences of different lengths, asks which tokens attention can keep, certifies the answer, trains
-an attention layer on them, and saves the results. It also shows the same steps on the command line.
+This tutorial starts from sequences of different lengths. It finds out which tokens attention can keep, certifies the
+answer, trains an attention layer, and saves the results. The last section repeats these steps on the command line.
 """
 
 import tempfile
@@ -17,12 +17,11 @@ import attsvm
 # A problem from arrays
 # ---------------------
 #
-# A :class:`attsvm.Problem` holds n sequences of tokens, and whatever else the question needs: labels and a head to
-# score tokens, one query for each sequence if a matrix W is to be trained, none if it is a prompt. Lists, NumPy, JAX
-# and PyTorch arrays are accepted.
+# A :class:`attsvm.Problem` holds n sequences of tokens. Add labels and a prediction head to score the tokens. Add one
+# query per sequence to train a matrix W, or none to train a prompt. Lists and NumPy, JAX and PyTorch arrays all work.
 #
-# As an example we make ten sequences of 3 to 6 sensor readings. A reading is a vector of five numbers. In each sequence
-# one reading carries the label, in its first entry.
+# As an example, we generate ten sequences of 3 to 6 sensor readings. A reading is a vector of five numbers. In each
+# sequence, the first entry of one reading carries the label.
 
 generator = np.random.default_rng(7)
 lengths = generator.integers(3, 7, size=10)
@@ -37,9 +36,9 @@ problem = attsvm.Problem.from_sequences(sequences, labels=labels, head=head)
 print(problem)
 
 # %%
-# :meth:`attsvm.Problem.from_sequences` pads the sequences to one length and remembers in ``mask`` which tokens are
-# real. A padded token is never selected, never a constraint, and receives no attention. If your data are padded
-# already, pass ``tokens``, shape (n, T, d), and ``mask``, shape (n, T), yourself.
+# :meth:`attsvm.Problem.from_sequences` pads the sequences to one length and records the real tokens in ``mask``.
+# Padding is never selected, adds no constraint and receives no attention. If your data are already padded, pass
+# ``tokens`` of shape (n, T, d) and ``mask`` of shape (n, T) to ``Problem``.
 
 print("tokens", problem.tokens.shape, " mask", problem.mask.shape, " real tokens", int(problem.mask.sum()))
 problem.plot()
@@ -48,38 +47,39 @@ problem.plot()
 # Which tokens can attention keep?
 # --------------------------------
 #
-# The score of a token is its label times the head's output for it. The optimal tokens have the highest scores.
+# The score of a token is the label times the output of the prediction head for this token. The optimal tokens have the
+# highest scores.
 
 optimal = attsvm.optimal_tokens(problem)
 print("optimal tokens:  ", optimal)
 print("planted readings:", np.array(places))
 
 # %%
-# :func:`attsvm.solve_svm` looks for the smallest prompt that keeps them. Its answer has a *status*, which says what is
-# certified of it. Print it before you use the numbers.
+# :func:`attsvm.solve_svm` looks for the smallest prompt that keeps them. The *status* of the solution says what is
+# certified. Check it before you use the numbers.
 
 solution = attsvm.solve_svm(problem, optimal)
 print(solution)
 
 # %%
-# ``optimal`` means: the value is between a lower bound from the dual and an upper bound from the primal problem, and
-# the two differ by the relative ``gap``. Any selection can be tested, also your own:
+# ``optimal`` means that the value lies between a lower bound from the dual problem and an upper bound from the primal
+# problem, which differ by the relative ``gap``. You can test any selection:
 
 first = np.zeros(len(sequences), dtype=int)  # the first token of every sequence
 refused = attsvm.solve_svm(problem, first)
 print("first tokens:", refused.status, f" bound {refused.bound:.0e}")
 
 # %%
-# ``infeasible`` is a result, not an error. ``dual`` holds Farkas multipliers, and ``bound`` is what they prove: every
-# prompt that keeps these tokens with a margin of 1, if the differences have length 1, is longer than this. Direction
-# and value are NaN. :doc:`All statuses </guide/statuses>` are explained in the guide. For data that no prompt separates
-# there is a soft margin, ``slack=C``:
+# ``infeasible`` is a result, not an error. ``dual`` contains the Farkas multipliers. They prove that every prompt that
+# keeps these tokens with a margin of 1 is longer than ``bound`` (with differences scaled to length 1). Direction and
+# value are NaN. The guide explains :doc:`all statuses </guide/statuses>`. If no prompt separates your data, use a soft
+# margin, ``slack=C``:
 
 soft = attsvm.solve_svm(problem, first, slack=1.0)
 print("with slack:", soft.status, " norm", round(soft.value, 3))
 
 # %%
-# An invalid argument, in contrast, raises an error that says what was expected.
+# In contrast, an invalid argument raises an error that says what was expected.
 
 try:
     attsvm.solve_svm(problem, [9] * 10)
@@ -90,8 +90,8 @@ except attsvm.ProblemError as error:
 # Training
 # --------
 #
-# :func:`attsvm.train` trains the prompt. ``status`` says how the run ended; ``finished`` means that all steps were
-# made.
+# :func:`attsvm.train` trains the prompt. ``status`` says how the run ended; ``finished`` means that it took all its
+# steps.
 
 run = attsvm.train(problem, steps=20_000)
 print(run)
@@ -99,8 +99,8 @@ print("keeps the optimal tokens:", bool((run.selected == optimal).all()))
 print("kind of convergence:     ", attsvm.classify(problem, run).kind)
 
 # %%
-# The prediction is the Att-SVM of the tokens that the run selects, in the norm of its optimiser. Here the run selects
-# the optimal tokens, so it is the solution above.
+# The predicted direction is the Att-SVM of the tokens that the run selects, in the norm of its optimiser. This run
+# selects the optimal tokens, so the prediction is the solution above.
 
 predicted = attsvm.predict_direction(problem, run)
 print(predicted.norm.name, predicted.standing)
@@ -109,8 +109,7 @@ print(f"margin ratio    {attsvm.margin_ratio(problem, run):.4f}")
 axes = run.plot(problem)
 
 # %%
-# The support tokens are the tokens with the smallest margin. The others could be removed without changing the
-# direction.
+# The support tokens have the smallest margin. You could remove all other tokens without changing the direction.
 
 attsvm.plot.margins(problem, run)
 print("support tokens:", int(predicted.solution.support.sum()), "of", int(problem.mask.sum()) - len(sequences))
@@ -119,8 +118,8 @@ print("support tokens:", int(predicted.solution.support.sum()), "of", int(proble
 # Saving
 # ------
 #
-# Problems and all results have ``save`` and ``load``. The files are ``.npz`` archives without pickle, and say which
-# version wrote them. :doc:`The guide </guide/results>` links the schema, which describes each field.
+# Problems and all results have ``save`` and ``load``. The files are ``.npz`` archives without pickle, and record the
+# version that wrote them. :doc:`The guide </guide/results>` links to the schema, which describes each field.
 
 folder = Path(tempfile.mkdtemp())
 problem.save(folder / "my_problem.npz")
@@ -129,8 +128,7 @@ again = attsvm.Run.load(folder / "run.npz")
 print("equal weights:", bool((again.weights == run.weights).all()))
 
 # %%
-# A run that was loaded can be continued: ``init=again`` makes further steps. ``to_frame()`` gives the history as a
-# pandas table.
+# ``init=again`` continues the loaded run. ``to_frame()`` returns the history as a pandas table.
 
 longer = attsvm.train(problem, init=again, steps=10_000)
 print("steps:", run.step, "and", longer.step)
@@ -141,8 +139,8 @@ print(table.iloc[:: len(table) // 5])
 # On the command line
 # -------------------
 #
-# The same from a shell. A problem file needs nothing but an archive with an array ``tokens`` (n, T, d), and optionally
-# ``labels``, ``head``, ``queries``, ``keys``, ``mask`` and ``query_mask``; ``numpy.savez`` writes one, too.
+# You can do the same from a shell. A problem file is an archive with an array ``tokens`` (n, T, d), and optionally
+# ``labels``, ``head``, ``queries``, ``keys``, ``mask`` and ``query_mask``. ``numpy.savez`` can write one too.
 #
 # .. code-block:: sh
 #

@@ -2,9 +2,9 @@
 3. Your own optimiser: which margin does it maximise?
 ======================================================
 
-Gradient descent converges to the Att-SVM in the Frobenius norm, mirror descent to the one in an lp norm. For most
-optimisers no theorem says which norm it is. This tutorial measures it: for an optimiser of optax, for one of PyTorch,
-and for one that is written in ten lines.
+Gradient descent converges to the Att-SVM in the Frobenius norm, and mirror descent to the Att-SVM in an lp norm. For
+most optimisers, no theorem names the norm. This tutorial measures it for an optimiser from optax, one from PyTorch, and
+one that we write in ten lines.
 """
 
 import textwrap
@@ -18,44 +18,44 @@ import attsvm
 # The measure
 # -----------
 #
-# Take the weights W that an optimiser ends at, and the tokens that they select. The *margin ratio* in a norm N is the
-# margin of W, divided by N(W), over the best such margin of any weights. It is at most 1. If the optimiser maximises
-# the margin in the norm N, its ratio there is close to 1, and its ratios in other norms are smaller.
+# Take the final weights W of an optimiser, and the tokens that they select. Normalise the margin of W by N(W), for a
+# norm N. The *margin ratio* in N divides this by the best normalised margin of any weights, so it is at most 1. If the
+# optimiser maximises the margin in the norm N, its ratio in N is close to 1, and its ratios in other norms are smaller.
 #
-# :func:`attsvm.margin_profile` trains several problems with learning rates that it finds, and reports the ratios
-# and a verdict. Its defaults are eight problems (up to twenty, if these leave a doubt), thirteen norms and up to 20,000
-# steps. Small sizes keep this page quick.
+# :func:`attsvm.margin_profile` finds learning rates, trains on several problems, and reports the ratios and a verdict.
+# By default it uses eight problems (up to twenty if the result is unclear), thirteen norms and up to 20,000 steps. This
+# page uses smaller sizes to save time.
 
 problems = attsvm.datasets.random_problem(4, 5, 6, batch=(3,))
 norms = ["l1", "frobenius", "linf", "spectral", "linf,2"]
 
 # %%
-# An optimiser of optax
-# ---------------------
+# An optimiser from optax
+# -----------------------
 #
-# Give a function of a learning rate. The rate is found, such that a step changes a logit by about 0.3 and less later.
+# Pass a function of a learning rate. The profile chooses the rate so that a step changes a logit by about 0.3 at first,
+# and by less later.
 
 profile = attsvm.margin_profile(optax.sgd, problems, norms=norms, steps=2000)
 print(textwrap.fill(profile.reason, 70))
 profile.plot()
 
 # %%
-# Each row of the figure is a schedule, and the frame marks the largest ratio of a row. The profile ends with the first
-# schedule that gives the answer: gradient descent has the largest ratio in the Frobenius norm.
+# Each row of the figure is a schedule, and a frame marks the largest ratio in each row. The profile stops at the first
+# schedule that gives an answer. For gradient descent, the ratio is largest in the Frobenius norm.
 #
-# Note the last sentence of the reason. The runs of the figure use the gradient *divided by its norm*. When the
-# softmax saturates, the gradient shrinks exponentially, and an optimiser with steps proportional to it practically
-# stops. One more run uses the gradient itself. ``underflows`` says that this run ended elsewhere, as happens in real
-# training:
+# Note the last sentence of the reason. The runs in the figure use the gradient *divided by its norm*. When the softmax
+# saturates, the gradient shrinks exponentially, and an optimiser with proportional steps practically stops. One more
+# run uses the gradient itself. ``underflows`` says that this run ended elsewhere, as happens in real training:
 
 print("the raw gradient becomes too small:", profile.underflows)
 
 # %%
-# An optimiser of PyTorch
-# -----------------------
+# An optimiser from PyTorch
+# -------------------------
 #
-# Give the class. It is stepped on the exact gradient, in float64. With a learning rate, the profile multiplies it by
-# four schedules instead of searching one.
+# Pass the class. It receives the exact gradient, in float64. If you give a learning rate, the profile multiplies it by
+# four schedules instead of searching for one.
 
 adam = attsvm.margin_profile(torch.optim.Adam, problems, norms=norms, steps=2000, learning_rate=1e-2)
 print(adam.verdict)
@@ -63,7 +63,7 @@ print(textwrap.fill(adam.reason, 70))
 adam.plot()
 
 # %%
-# **Inconclusive** is an answer, too, and ``reason`` says what is missing. The usual cases:
+# **Inconclusive** is an answer too, and ``reason`` says what is missing. The usual cases are:
 #
 # ================================= ======================================================================
 # reason                            what to do
@@ -75,9 +75,9 @@ adam.plot()
 # none of these norms               add the norm that you suspect, ``norms=[...]``
 # ================================= ======================================================================
 #
-# Here the run is too short. Adam changes every entry by about the same amount, so it needs many steps before small
-# entries and large ones are balanced. The trend is visible: the ratio in the maximum norm ``linf`` grows with the
-# number of steps, and that in the Frobenius norm does not.
+# Here the run is too short. Adam changes every entry by about the same amount, so it needs many steps to balance small
+# and large entries. The trend is visible: with more steps, the ratio in the maximum norm ``linf`` grows, while the
+# ratio in the Frobenius norm does not.
 
 linf, frobenius = norms.index("linf"), norms.index("frobenius")
 best = adam.schedules.index("long decaying")
@@ -89,12 +89,12 @@ for name, norm in (("linf", linf), ("frobenius", frobenius)):
 # An optimiser in ten lines
 # -------------------------
 #
-# Any subclass of ``torch.optim.Optimizer`` or any optax transformation can be profiled. This one divides each row of
-# the gradient by its length, so that all rows of W move by the same distance.
+# You can profile any subclass of ``torch.optim.Optimizer`` and any optax transformation. This one divides each row of
+# the gradient by its length, so all rows of W move by the same distance.
 
 
 class UnitRows(torch.optim.Optimizer):
-    """Steps of length lr of each row."""
+    """Move each row by a step of length lr."""
 
     def __init__(self, params, lr=0.02):
         super().__init__(params, {"lr": lr})
@@ -112,26 +112,25 @@ print(textwrap.fill(rows.reason, 70))
 rows.plot()
 
 # %%
-# What do we expect? The step is the steepest one among all W whose longest row has length at most lr. Steepest
-# descent in a norm is expected to maximise the margin in that norm: the length of the longest row, ``"linf,2"``. The
+# What do we expect? Among all steps whose longest row has length at most lr, this one is the steepest. We expect
+# steepest descent in a norm to maximise the margin in that norm, here the length of the longest row, ``"linf,2"``. The
 # measurement agrees.
 #
-# That is a measurement on a few problems and no proof. A verdict also depends on the list: the answer is the closest of
-# the norms that were compared.
+# This is a measurement on a few problems, not a proof. The verdict also depends on the list of norms: it names the
+# closest of those compared.
 #
 # Use the direction
 # -----------------
 #
-# Once the norm is known, :func:`attsvm.solve_svm` gives the direction to which training should converge on your data.
-# The library contains this optimiser, too, as :func:`attsvm.optimizers.row_descent`. We compare the margin of a run
-# with the largest one in that norm.
+# Once you know the norm, :func:`attsvm.solve_svm` gives the direction to which training should converge on your data.
+# The library contains this optimiser as :func:`attsvm.optimizers.row_descent`. We compare the margin of a run with the
+# largest possible margin in that norm.
 
 problem = problems[0]
 run = attsvm.train(problem, optimizer=attsvm.optimizers.row_descent(0.02), steps=5000)
 print(f"margin ratio in linf,2: {attsvm.margin_ratio(problem, run, norm='linf,2'):.3f}")
 
 # %%
-# From a shell, ``attsvm profile torch.optim.Adam --out adam`` does the same at full size and writes a page.
-# :doc:`/guide/margin_profile` has the rules of the verdict, and :doc:`/notes/optimizer_norms` what was
-# measured for many optimisers. ``attention="factored"`` profiles the training of keys and queries, where other norms
-# appear.
+# From a shell, ``attsvm profile torch.optim.Adam --out adam`` runs the profile at full size and writes a page.
+# :doc:`/guide/margin_profile` gives the rules for the verdict, and :doc:`/notes/optimizer_norms` the results for many
+# optimisers. ``attention="factored"`` profiles the training of keys and queries, where other norms appear.

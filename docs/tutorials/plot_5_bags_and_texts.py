@@ -2,9 +2,10 @@
 5. Bags and texts
 =================
 
-Often only a whole sequence has a label, and nobody knows which of its tokens matters.
-:class:`attsvm.AttentionClassifier` learns from such labels: it is prompt attention with a linear head, and a
-scikit-learn estimator. This tutorial uses it on bags of pictures and on short texts, next to simple baselines.
+Often only the sequence as a whole has a label, and nobody knows which of its tokens matter.
+:class:`attsvm.AttentionClassifier` learns from such labels. It is a scikit-learn estimator: prompt attention with a
+linear prediction head. This tutorial applies it to bags of pictures and to short texts, and compares it with simple
+baselines.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +20,8 @@ import attsvm
 # Bags of digits
 # --------------
 #
-# A bag holds five handwritten digits, 8 by 8 pixels each. It is positive if one of them is a nine. No test picture
-# occurs in training.
+# A bag contains five handwritten digits of 8 by 8 pixels. It is positive if at least one of them is a nine. The
+# training and test bags share no pictures.
 
 bags = attsvm.datasets.digit_bags(1000, 500, seed=0)
 X, y, X_test, y_test = bags.train, bags.train_labels, bags.test, bags.test_labels
@@ -44,12 +45,12 @@ print(f"accuracy on {len(X_test)} test bags: {accuracy:.3f}")
 # Is that good? Compare with baselines
 # ------------------------------------
 #
-# An accuracy says little alone. Three baselines on the same bags:
+# An accuracy alone says little. We compare it with three baselines on the same bags:
 #
 # - *mean token*: logistic regression on the mean picture of a bag, that is, attention that cannot select;
 # - *all pixels*: logistic regression on the five pictures side by side, in their order;
 # - *told the nine*: logistic regression on single pictures **with their digits**, and a bag is positive if one of its
-#   pictures is called a nine. It has seen labels that the other methods have not, and shows what they could reach.
+#   pictures is called a nine. This baseline sees labels that the other methods do not, and shows what they could reach.
 
 
 def pictures(sequences):
@@ -78,13 +79,13 @@ for name, value in [
     print(f"{name:14} {value:.3f} ± {error:.3f}")
 
 # %%
-# The ± is the 95 % interval for the test bags that were drawn; it does not contain the spread over training sets. For
-# that, repeat with several seeds. :doc:`/notes/bag_models` does so.
+# The ± is a 95 % interval for the choice of test bags. It does not include the spread over training sets. To measure
+# that, repeat with several seeds, as :doc:`/notes/bag_models` does.
 #
 # Does it look at the nine?
 # -------------------------
 #
-# The classifier was never told which picture is the nine. In positive test bags we can check where it looks.
+# The classifier never saw which picture is the nine. In positive test bags, we can check where it looks.
 
 selected = X_test.offsets[:-1] + classifier.selected(X_test)  # numbers of the selected tokens
 positive = y_test == 1
@@ -99,11 +100,11 @@ for row, bag in zip(axes, np.flatnonzero(positive)[:2], strict=True):
         axis.set(xticks=[], yticks=[], title=f"{weights[number]:.2f}")
 
 # %%
-# The numbers are the attention of each picture.
+# The numbers give the attention to each picture.
 #
-# What does the theory say here? The classifier stops early, because longer training makes the selection worse on new
-# bags, and a bag without a nine has no right token. So its attention is not saturated, and its direction is not that
-# of an Att-SVM. The report says how far it is.
+# What does the theory say here? The classifier stops early, because longer training worsens the selection on new bags,
+# and a bag without a nine has no correct token. So its attention is not saturated, and its direction is not that of an
+# Att-SVM. The report says how far away it is.
 
 report = classifier.margin_report(X)
 print(f"separable: {report.separable}; margin ratio {report.margin_ratio:.2g}; correlation {report.correlation:.2f}")
@@ -112,10 +113,10 @@ print(f"separable: {report.separable}; margin ratio {report.margin_ratio:.2g}; c
 # Detectors
 # ---------
 #
-# Attention may also learn that some token makes a bag negative. :class:`attsvm.DetectorClassifier` cannot: a further
-# token never lowers its output. That fits these bags, which are positive because of a picture that they contain.
-# ``instance_scores`` of both classifiers scores single pictures; the AUROC says how well the scores separate the nines
-# from the other digits.
+# Attention can also learn that some token makes a bag negative. :class:`attsvm.DetectorClassifier` cannot, because
+# adding a token never lowers its output. This suits these bags, which are positive because of a picture that they
+# contain. In both classifiers, ``instance_scores`` scores single pictures. The AUROC says how well these scores
+# separate nines from other digits.
 
 from sklearn.metrics import roc_auc_score
 
@@ -130,8 +131,8 @@ for name, model in [("attention", classifier), ("detectors", detectors)]:
 # Words
 # -----
 #
-# The same estimator classifies texts: a token is the vector of a word. Here the texts are made up of a few phrases,
-# so that we know which words decide. Each has one opinion and some neutral words.
+# The same estimator classifies texts: each token is the vector of a word. Here we generate the texts, so that we know
+# which words decide. Each text has one opinion word among neutral words.
 
 generator = np.random.default_rng(1)
 NEUTRAL = ["the", "film", "was", "about", "a", "man", "and", "his", "dog", "who", "went", "to", "sea", "in", "boat"]
@@ -150,8 +151,8 @@ reviews = [review(label) for label in labels]
 print(" ".join(reviews[0]), "->", labels[0])
 
 # %%
-# One vector a word: here simply random vectors. For real texts, learn them from the texts as ``attsvm fit-text``
-# does, or take those of a language model.
+# Each word needs a vector; random ones suffice here. For real texts, learn the vectors from the texts, as ``attsvm
+# fit-text`` does, or take them from a language model.
 
 vocabulary = sorted({word for words in reviews for word in words})
 number = {word: i for i, word in enumerate(vocabulary)}
@@ -175,13 +176,13 @@ fig, axis = plt.subplots(figsize=(5, 5), layout="constrained")
 colours = ["tab:green" if word in GOOD else "tab:red" if word in BAD else "0.7" for word in ordered]
 axis.barh(ordered[::-1], [ratio[word] for word in ordered[::-1]], color=colours[::-1])
 axis.axvline(1, color="k", linewidth=0.8)
-axis.set(xlabel="attention over share of the text", title="green and red: opinions")
+axis.set(xlabel="attention / share of the text", title="green and red: opinions")
 print("eight most attended words:", ", ".join(ordered[:8]))
 
 # %%
-# The opinions come first. One of them receives less than its share, and its texts are classified correctly all the
-# same: attention shows what a classifier looks at, and not everything that it uses. On real texts also look at the
-# counts, because the largest ratios often belong to rare words.
+# The opinions come first. One of them receives less than its share, yet its texts are classified correctly: attention
+# shows what a classifier looks at, but not everything that it uses. On real texts, check the counts as well, because
+# rare words often have the largest ratios.
 #
 # For a data set in a file, ``attsvm fit-text reviews.csv --text text --label label --out reviews`` learns word
 # vectors, trains the classifier, compares it with TF-IDF and with the mean of the same vectors, and writes a page.

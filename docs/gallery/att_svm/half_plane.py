@@ -2,9 +2,9 @@
 An Att-SVM is a separating direction
 ====================================
 
-A prompt p selects token α of a sequence if (x_α − x_t)'p > 0 for every other token t. So p has to have all differences
-x_α − x_t on one side. The Att-SVM is the shortest p that gives all of them a margin of at least 1; the differences on
-the dashed line belong to the support tokens.
+A prompt p selects token α of a sequence if (x_α − x_t)'p > 0 for every other token t. So all differences x_α − x_t must
+lie on one side of a line through the origin. The Att-SVM is the shortest p that gives all of them a margin of at least
+1. The differences on the dashed line belong to the support tokens.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-A selection that no weights make
-================================
+An infeasible selection
+=======================
 
-The selected token lies inside the triangle of the others, so no prompt gives it the largest logit. ``solve_svm`` says
-so with a proof: multipliers, drawn as areas, that balance the other tokens at the selected one.
+The selected token lies inside the triangle of the others, so no prompt gives it the largest logit. ``solve_svm`` proves
+this with multipliers, drawn as areas. Weighted by them, the mean of the other tokens is the selected token.
 """
 
 import matplotlib.pyplot as plt

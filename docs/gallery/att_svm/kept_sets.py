@@ -2,8 +2,9 @@
 Several tokens kept together
 ============================
 
-A nonlinear head may keep a mixture of tokens. The Att-SVM then separates sets of tokens from the rest, with equal
-logits inside each set, and a finite part says how the attention divides there: W = W_fin + R·W_mm with growing R.
+With a nonlinear prediction head, attention may keep a mixture of tokens. The Att-SVM then separates a set of tokens
+from the rest, with equal logits within each set. A finite part describes how the set shares the attention: W = W_fin +
+R·W_mm with growing R.
 """
 
 import matplotlib.pyplot as plt

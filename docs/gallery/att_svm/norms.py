@@ -2,8 +2,9 @@
 One selection, six norms
 ========================
 
-The same tokens are selected by weights of least norm, in six norms. Which norm applies depends on the optimiser. The
-ℓ1 solution has few non-zero weights, in the ℓ∞ solution most weights have the same size, the nuclear one has low rank.
+Each panel shows the smallest weights that select the same tokens, in a different norm. The optimiser determines which
+norm applies. The ℓ1 solution has few non-zero weights, the ℓ∞ solution has many weights of the same size, and the
+nuclear solution has low rank.
 """
 
 import matplotlib.pyplot as plt

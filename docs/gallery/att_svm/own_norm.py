@@ -1,9 +1,9 @@
 """
-A norm of your own
-==================
+A custom norm
+=============
 
-A norm is one class. This one charges the first half of the rows three times as much as the second. It has a value, a
-dual norm and a proximal map, and that is enough to solve with a certificate.
+A norm is a class. This one charges three times as much for the first half of the rows as for the second. A value, a
+dual norm and a proximal map are enough to solve the Att-SVM with a certificate.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 Keys and queries with few columns
 =================================
 
-Factors K and Q with m columns can make only weights of rank at most m. More columns than the rank of the nuclear
-Att-SVM do not help, and fewer give a smaller margin.
+Factors K and Q with m columns can represent only weights of rank at most m. More columns than the rank of the nuclear
+Att-SVM do not help, and fewer columns give a smaller margin.
 """
 
 import matplotlib.pyplot as plt

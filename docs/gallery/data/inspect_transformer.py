@@ -1,9 +1,9 @@
 """
-The heads of a transformer
-==========================
+The attention heads of a transformer
+====================================
 
-``attsvm.inspect.inspect`` measures every head of a model on a batch: how concentrated its attention is, and its margin
-over the best margin of any weights with the same selection. This BERT has random weights.
+``attsvm.inspect.inspect`` measures every attention head of a model on a batch: how concentrated its attention is, and
+how its margin compares with the best margin of any weights with the same selection. This BERT has random weights.
 """
 
 import torch

@@ -1,11 +1,11 @@
 """
-Positive because of a token that is there
-=========================================
+The multiple-instance assumption
+================================
 
-The test *presence* of the multiple-instance assumption: a bag is positive because of the tokens of a concept. In
-training, all negative bags have a poison token; in the test bags the positive ones have it. ``AttentionClassifier``
-learns that the poison makes a bag negative, and is wrong on all test bags. A further token never lowers the output of
-``DetectorClassifier``, so it has to learn the concept.
+The *presence* test checks the multiple-instance assumption: a bag is positive because it contains the tokens of a
+concept. In training, all negative bags contain a poison token. In the test set, the positive bags contain it.
+``AttentionClassifier`` learns that the poison makes a bag negative, and is wrong on all test bags. Adding a token never
+lowers the output of ``DetectorClassifier``, so it has to learn the concept.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ data = attsvm.datasets.mil_unit_tests("presence", seed=0)
 
 
 def with_squares(bags):
-    """Clipped features and their squares, as the concept has another variance than the background."""
+    """Clipped features and their squares, because concept and background differ in variance."""
     x = np.clip(bags.table, -5, 5)
     return Sequences(np.hstack([x, x**2]).astype(np.float32), bags.ids, bags.offsets)
 
@@ -38,6 +38,6 @@ axes[0].set_ylabel("bags")
 axes[1].legend(frameon=False)
 
 # %%
-# The instance scores of the detectors find the tokens of the concept.
+# The instance scores of ``DetectorClassifier`` find the tokens of the concept.
 scores = classifier.instance_scores(test)
 print("instance AUROC", round(roc_auc_score(data.test_roles == 1, scores), 3))

@@ -1,10 +1,10 @@
 """
-Times of events of bags
-=======================
+Survival times of bags
+======================
 
-Each bag holds five pictures of digits, and the largest digit sets the hazard of an event, as one region of a slide may
-set that of a patient. Times are censored: of some bags it is known only that their event was later.
-``AttentionRegressor(loss="cox")`` gets bags, events and times, and no digits.
+Each bag contains five pictures of digits. The largest digit sets the hazard of an event, as one region of a slide may
+set the hazard for a patient. Some times are censored: we know only that the event happened later.
+``AttentionRegressor(loss="cox")`` sees bags, events and times, but not the digits.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ generator = np.random.default_rng(0)
 
 
 def events_and_times(digits):
-    """Whether the event was seen, and the time of the event or of the last look, (n, 2)."""
+    """Whether the event was observed, and the time of the event or of censoring, (n, 2)."""
     largest = digits.reshape(-1, 5).max(axis=1)
     time = generator.exponential(np.exp(-(largest - 7.0)))
     until = generator.exponential(1.0, len(time))
@@ -30,7 +30,7 @@ regressor = attsvm.AttentionRegressor(loss="cox", random_state=0).fit(bags.train
 print(regressor.report(bags.test, y_test))
 
 # %%
-# The output is the logarithm of a hazard ratio. It grows with the largest digit of the bag.
+# The output is the logarithm of a hazard ratio. It grows with the largest digit in the bag.
 risk = regressor.predict(bags.test)
 shown = [digit for digit in range(10) if (largest == digit).sum() >= 5]
 _, axis = plt.subplots(figsize=(3.25, 2.4), layout="constrained")

@@ -2,8 +2,8 @@
 A sweep over sizes
 ==================
 
-``attsvm.sweep`` draws many problems in each cell of a grid and stores what it measures. Here: the share of selections
-that some weights separate.
+``attsvm.sweep`` draws many problems for each cell of a grid and stores what it measures. This example measures the
+share of problems whose optimal tokens can be selected.
 """
 
 import tempfile

@@ -2,8 +2,8 @@
 Mirror descent in PyTorch
 =========================
 
-A small attention model in PyTorch, trained by ``attsvm.torch.MirrorDescent`` with two values of p. With p = 1.1 most
-weights of the keys and queries stay small, with p = 3 many are large.
+``attsvm.torch.MirrorDescent`` trains a small attention model in PyTorch with two values of p. With p = 1.1, most
+weights of the keys and queries stay small. With p = 3, many are large.
 """
 
 import matplotlib.pyplot as plt

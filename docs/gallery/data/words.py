@@ -2,8 +2,8 @@
 Which words decide?
 ===================
 
-Four-word reviews over a vocabulary of twelve words, each word a vector. The labels follow one word of each review. The
-attention learns which words matter, and the head which side they are on.
+Each review has four words from a vocabulary of twelve, and each word is a vector. One word of each review determines
+its label. The attention learns which words matter, and the prediction head learns which label they indicate.
 """
 
 import matplotlib.pyplot as plt
@@ -27,5 +27,5 @@ order = mean.argsort()
 _, axis = plt.subplots(figsize=(5, 3.2))
 axis.barh(words[order], mean[order])
 axis.axvline(0.25, color="k", linestyle="--", linewidth=1)
-axis.set(xlabel="mean attention (dashed: one of four words)")
+axis.set(xlabel="mean attention (dashed: uniform over four words)")
 axis.grid(False, axis="y")

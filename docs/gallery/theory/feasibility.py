@@ -2,8 +2,8 @@
 When can the optimal tokens be selected?
 ========================================
 
-For random data a selection is almost surely feasible if d is at least max(T − 1, n), the dashed line. Less is often
-enough. Each point is the share of 40 random problems with n = 8 queries and T = 6 tokens.
+For random data, a selection is almost surely feasible if d is at least max(T − 1, n), the dashed line. A smaller d is
+often enough. Each point is the share of feasible problems among 40 random ones with n = 8 queries and T = 6 tokens.
 """
 
 import matplotlib.pyplot as plt

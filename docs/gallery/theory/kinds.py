@@ -2,8 +2,8 @@
 Where training ends: kinds of convergence
 =========================================
 
-One problem, 200 random starts, and two sizes of the start. From small starts all runs end at the optimal tokens.
-From large ones a fifth end at a selection that is only locally optimal.
+This example trains one problem from 200 random starts of two sizes. From small starts, all runs end at the optimal
+tokens. From large starts, a fifth of the runs end at a selection that is only locally optimal.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Which norm's margin does an optimiser maximise?
 ===============================================
 
-``margin_profile`` trains random problems with an optimiser, and compares the margins with the best ones in several
-norms. A ratio near 1 in one norm, and smaller ratios elsewhere, name the norm.
+``margin_profile`` trains on random problems with an optimiser, and compares the margins with the best ones in several
+norms. If the ratio is near 1 in one norm and smaller in the others, the optimiser maximises the margin in that norm.
 """
 
 import attsvm

@@ -2,9 +2,10 @@
 The predicted directions differ
 ===============================
 
-``predict_direction`` returns the Att-SVM that theory predicts for a run, and says whether that is proved, measured or a
-conjecture. Where a condition fails, as for p = 3 here, it says ``none``, and the Att-SVM is for comparison. Below: the
-correlation of the directions for five optimisers on one problem.
+``predict_direction`` returns the Att-SVM that theory predicts for a run, and says whether the prediction is proved,
+measured or a conjecture. If a condition fails, as for p = 3 here, the level of evidence is ``none``, and the Att-SVM
+serves only for comparison. The figure shows the correlation between the predicted directions for five optimisers on one
+problem.
 """
 
 import matplotlib.pyplot as plt

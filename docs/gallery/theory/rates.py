@@ -1,9 +1,9 @@
 """
-How fast the direction converges
-================================
+How fast does the direction converge?
+=====================================
 
-``observed_rates`` fits the direction error to powers of k and of log k, and says which law fits. Under constant
-normalised steps the angle to the Att-SVM decreases like 1/k, so the direction error decreases like 1/k².
+``observed_rates`` fits powers of k and of log k to the direction error, and says which law fits better. With normalised
+steps of constant length, the angle to the Att-SVM decreases like 1/k, so the direction error decreases like 1/k².
 """
 
 import attsvm

@@ -2,8 +2,8 @@
 Regularisation paths
 ====================
 
-The minimiser of the loss over a ball of radius R, for growing R. Its direction converges to the Att-SVM in the norm of
-the ball, with an error like 1/R².
+A regularisation path consists of the minimisers of the loss over balls of growing radius R. Their direction converges
+to the Att-SVM in the norm of the ball, with an error like 1/R².
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Sparsemax, 1.5-entmax and sigmoid attention
 ===========================================
 
-Under a softmax the weights grow without bound, and only their direction converges. Under sparsemax with a small penalty
-they converge to the Att-SVM itself, with its norm; under 1.5-entmax to a minimum near twice the Att-SVM. Under the
-sigmoid the direction converges, to the SVM that separates the kept tokens from the dropped ones. Each curve is the
-distance to the limit that ``predict_direction`` names.
+With softmax, the weights grow without bound, and only their direction converges. With sparsemax and a small penalty,
+they converge to the Att-SVM itself, including its norm. With 1.5-entmax, they converge to a minimum near twice the
+Att-SVM. With the sigmoid, their direction converges to the SVM that separates the kept tokens from the dropped ones.
+The right panel shows the distance to the limit that ``predict_direction`` names.
 """
 
 import matplotlib.pyplot as plt
@@ -36,7 +36,7 @@ for (name, run), line in zip(runs.items(), ("-", "--", "-.", ":")):
         away = np.linalg.norm(weights - prediction.point, axis=(1, 2)) / np.linalg.norm(prediction.point)
     right.loglog(steps[1:], away[1:], line, label=name)
 left.set_xlabel("steps")
-left.set_ylabel("norm of W over that of its SVM")
+left.set_ylabel("norm of W / norm of the SVM")
 left.legend()
 right.set_xlabel("steps")
 right.set_ylabel("relative distance to the limit")

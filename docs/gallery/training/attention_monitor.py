@@ -1,10 +1,10 @@
 """
-Heads during training
-=====================
+Attention heads during training
+===============================
 
-``attsvm.inspect.AttentionMonitor`` records measures of every head while a model is trained. Here a GPT-2 with two
-layers learns to continue a repeated sequence, and the spectral norm of W = W_K W_Q'/√d_h grows in every head.
-With ``log="heads.csv"``, ``attsvm monitor heads.csv --out heads`` shows all measures on a page.
+``attsvm.inspect.AttentionMonitor`` records measures of every attention head while a model trains. Here a GPT-2 with two
+layers learns to continue a repeated sequence, and the spectral norm of W = W_K W_Q'/√d_h grows in every head. If you
+pass ``log="heads.csv"``, ``attsvm monitor heads.csv --out heads`` shows all measures on a page.
 """
 
 import matplotlib.pyplot as plt

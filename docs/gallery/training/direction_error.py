@@ -2,8 +2,8 @@
 Training converges to the Att-SVM
 =================================
 
-Normalised gradient descent on five random problems, trained side by side, with growing steps. The direction of W
-converges to the Frobenius Att-SVM of the tokens that each run selects. The band is the 10-90 % range of the problems.
+Normalised gradient descent with growing steps trains five random problems side by side. In each run, the direction of W
+converges to the Frobenius Att-SVM of the selected tokens. The band is the 10-90 % range over the problems.
 """
 
 import attsvm

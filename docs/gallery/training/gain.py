@@ -2,9 +2,9 @@
 A trained gain uses few features
 ================================
 
-A gain in front of the keys, x' diag(g) W z, is trained together with W. Half the sum of their squares is at least the
-sum of the lengths of the rows of diag(g) W, so that gradient descent converges to the Att-SVM of this norm, in which
-few rows are not zero. W alone converges to the Att-SVM of the Frobenius norm, which uses all rows.
+Here the logits are x' diag(g) W z, and we train the gain g together with W. Half the sum of their squares is at least
+the sum of the row lengths of diag(g) W, and gradient descent converges to the Att-SVM in this norm, where few rows are
+non-zero. W alone converges to the Frobenius Att-SVM, which uses all rows.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Training W, or its factors
-==========================
+Training W or its factors
+=========================
 
-Gradient descent on W finds the smallest Frobenius norm, gradient descent on K and Q of W = KQ' the smallest nuclear
-norm. The product has fewer singular values that are not small.
+Gradient descent on W leads to the smallest Frobenius norm. Gradient descent on the factors K and Q of W = KQ' leads to
+the smallest nuclear norm, so fewer singular values of the product are large.
 """
 
 import matplotlib.pyplot as plt

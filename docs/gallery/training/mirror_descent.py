@@ -2,8 +2,8 @@
 Mirror descent: the choice of p
 ===============================
 
-ℓp mirror descent converges to the ℓp Att-SVM. For p below 2 a few weights are large, for p above 2 many are of the same
-size. The lines are the sorted weights after training, the dots those of the Att-SVM.
+ℓp mirror descent converges to the ℓp Att-SVM. For p below 2, a few weights are large; for p above 2, many have a
+similar size. Lines show the sorted weights after training, and dots those of the Att-SVM.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Three optimisers, three limits
 ==============================
 
-Gradient, sign and spectral descent separate the same tokens in different directions: each is expected to converge to
-the Att-SVM of its own norm. ``compare`` draws the direction error of each run to the prediction for it. The error of
+Gradient, sign and spectral descent separate the same tokens in different directions: we expect each to converge to the
+Att-SVM in its own norm. ``compare`` plots the direction error of each run relative to its prediction. The error of
 spectral descent decreases slowest here.
 """
 
@@ -19,7 +19,8 @@ runs = {
 attsvm.plot.compare(problem, runs)
 
 # %%
-# Where an optimum is not unique, as often for sign and spectral descent, the margin ratio says more than the direction.
+# If the optimum is not unique, as often happens for sign and spectral descent, the margin ratio is more informative
+# than the direction.
 for name, run in runs.items():
     norm = attsvm.predict_direction(problem, run).norm
     print(f"{name:10} {norm.name:10} {attsvm.margin_ratio(problem, run, norm=norm):.3f}")

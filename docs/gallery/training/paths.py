@@ -2,8 +2,8 @@
 Paths in the plane
 ==================
 
-A prompt with two entries, trained from four starts. The radius is the norm on a logarithmic scale. All paths turn into
-the direction of the Att-SVM of the tokens that they select.
+This example trains a prompt with two entries from four starts. The radius is the norm on a logarithmic scale. Each path
+turns towards the Att-SVM of the tokens that it selects.
 """
 
 import numpy as np

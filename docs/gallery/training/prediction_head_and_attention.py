@@ -2,8 +2,8 @@
 Training the prediction head together with the attention
 ========================================================
 
-With ``train_head=True`` the prompt and the linear prediction head are trained at the same time. It converges to the
-max-margin head on the selected tokens.
+``train_head=True`` trains the prompt and the linear prediction head at the same time. The prediction head converges to
+the max-margin head on the selected tokens.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ problem = attsvm.datasets.random_problem(6, 8, 10, seed=1, prompt=True)
 run = attsvm.train(problem, train_head=True, steps=20_000)
 limit = attsvm.solve_head(problem, run)
 head = run.parameters["v"]
-print("direction error of the head:", attsvm.direction_error(head, limit.direction))
+print("direction error of the prediction head:", attsvm.direction_error(head, limit.direction))
 
 _, axis = plt.subplots(figsize=(5, 3))
 places = np.arange(10)

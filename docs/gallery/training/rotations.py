@@ -2,9 +2,10 @@
 Rotary attention uses few frequencies
 =====================================
 
-Rotary position embeddings (RoPE) rotate the pairs of columns of K and Q by frequencies times the position. Each
-frequency has a complex matrix of rank one. Gradient descent on K and Q converges to the Att-SVM of the sum of the
-complex nuclear norms where this has ranks of at most one. Few frequencies have a large part of it.
+Rotary position embeddings (RoPE) rotate pairs of columns of K and Q by angles proportional to the position, with one
+frequency per pair. In the product, each frequency contributes a complex matrix of rank one. The sum of the complex
+nuclear norms defines an Att-SVM, and gradient descent on K and Q converges to it if its ranks are at most one. A few
+frequencies account for most of the norm.
 """
 
 import matplotlib.pyplot as plt
@@ -23,5 +24,5 @@ _, axis = plt.subplots(figsize=(5.0, 2.8), layout="constrained")
 for weights, label, look in [(run.weights, "K and Q, trained", "o"), (prediction.direction, "Att-SVM", "kx")]:
     sizes = np.linalg.svd(Rotary(4).blocks(weights), compute_uv=False).sum(axis=-1)
     axis.plot([f"{frequency:g}" for frequency in frequencies], sizes / sizes.sum(), look, label=label)
-axis.set(xlabel="frequency", ylabel="part of the norm", ylim=(0, None))
+axis.set(xlabel="frequency", ylabel="share of the norm", ylim=(0, None))
 axis.legend(loc="center left")

@@ -2,8 +2,8 @@
 Attention becomes hard
 ======================
 
-The attention of six queries after 5, 50 and 2,000 steps. The dots mark the optimal tokens. The norm of W grows without
-bound, and each query ends at one token.
+The panels show the attention of six queries after 5, 50 and 2,000 steps. Dots mark the optimal tokens. The norm of W
+grows without bound, and each query ends at one token.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Which tokens are selected, and when
-===================================
+Which tokens are selected, and when?
+====================================
 
-Thirty random problems side by side. Most queries find their optimal token within a thousand steps. Some end at
-another one that is locally optimal, and stay there.
+We train thirty random problems side by side. Most queries find their optimal token within a thousand steps. Some end at
+another, locally optimal token and stay there.
 """
 
 import attsvm

@@ -2,10 +2,10 @@
 Induction: which path do two layers select?
 ===========================================
 
-A sequence of words ends with a word that was there before, … a b … a, and the label is b, the word that followed it. No
-single attention layer can solve this, because the query a does not know where b is. Two layers learn it: in the first
-one each position reads the word before it, and the query of the second one selects the position that has read a.
-``stack.path`` finds both steps. Colour marks the selected path; a grey position does not reach the output.
+Each sequence of words ends with a word that occurred before, … a b … a. The label is b, the word that followed it. A
+single attention layer cannot solve this, because the query a does not know where b is. Two layers can: in the first,
+each position reads the preceding word, and in the second, the query selects the position that has read a.
+``stack.path`` finds both steps. Colour marks the selected path; grey positions do not reach the output.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ d = 2 * len(words) + T
 generator = np.random.default_rng(0)
 tokens, queries = np.zeros((n, T, d)), np.zeros((n, d))
 said = np.array([generator.permutation(len(words)) for _ in range(n)])
-first = generator.integers(T - 2, size=n)  # where the last word was before
+first = generator.integers(T - 2, size=n)  # where the last word occurred before
 said[:, -1] = said[np.arange(n), first]
 labels = said[np.arange(n), first + 1]
 # a word, its position, and room for a word that was read

@@ -2,8 +2,9 @@
 A sink and position biases
 ==========================
 
-Layers in use add trained numbers to the logits: a bias for each position, and the logit of a sink, a token of value 0.
-They are a second block beside W, under the same norm. The weights of both blocks converge to those of one Att-SVM.
+In practice, attention layers add trained numbers to the logits: a bias for each position, and the logit of a sink, a
+token with value 0. These numbers form a second block beside W, under the same norm. Both blocks together converge in
+direction to one Att-SVM.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +21,8 @@ print(run)
 print(f"direction error {attsvm.direction_error(run, solution):.1e}")
 
 # %%
-# The biases of both, at unit length of W and b together. The last one is the logit of the sink.
+# The plot compares the trained biases with those of the Att-SVM, with W and b together scaled to unit length. The last
+# entry is the logit of the sink.
 _, axis = plt.subplots(figsize=(5.5, 3))
 for found, label, look in [(run.weights, "trained", "o"), (solution.direction, "Att-SVM", "kx")]:
     b = problem.blocks(found / np.linalg.norm(found))[1]
@@ -30,7 +32,7 @@ axis.set(xlabel="position", ylabel="bias")
 axis.legend()
 
 # %%
-# With keys and queries the biases vanish: KQ' grows like the square of its factors, b does not.
+# If we train keys and queries, the biases become negligible: KQ' grows like the square of its factors, and b does not.
 run = attsvm.train(problem, attention="factored", steps=5_000)
 W, b = problem.blocks(run.history["weights"])
 part = np.linalg.norm(b, axis=-1) / np.linalg.norm(W, axis=(-2, -1))

@@ -2,8 +2,8 @@
 Why steps are normalised
 ========================
 
-Plain gradient descent slows down as the softmax saturates, because its gradient shrinks exponentially. Normalised steps
-continue, and the gradient keeps its relative accuracy.
+Plain gradient descent slows down as the softmax saturates, because the gradient shrinks exponentially. Normalised steps
+do not shrink, and the gradient keeps its relative accuracy.
 """
 
 import attsvm

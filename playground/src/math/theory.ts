@@ -102,7 +102,7 @@ export function theoremOf(attention: Attention, optimizer: OptimizerSettings, tr
     const proved = optimizer.name === "mirror_descent" || euclidean;
     return {
       standing: proved ? "measured" : "conjecture",
-      statement: `v and ${weights} trained together: v tends to the max-margin head of the selected tokens, ${weights} to an Att-SVM, with margin 0 instead of 1 where a label has slack and v grows faster. Proved for the regularisation path.`,
+      statement: `v and ${weights} are trained together. v converges in direction to the max-margin head of the selected tokens, ${weights} to an Att-SVM. If v grows faster, the Att-SVM has margin 0 instead of 1 for labels with slack. Proved for the regularisation path.`,
       ...(optimizer.name === "mirror_descent" && !euclidean ? MIRROR : proved ? SELECTION : LINEAR),
     };
   }
@@ -111,11 +111,11 @@ export function theoremOf(attention: Attention, optimizer: OptimizerSettings, tr
   }
   if (euclidean) {
     const norm = attention === "prompt" ? "ℓ2" : "Frobenius";
-    const limit = `${weights} tends in direction to the ${norm} Att-SVM of a locally optimal selection.`;
+    const limit = `${weights} converges in direction to the ${norm} Att-SVM of a locally optimal selection.`;
     return { ...(optimizer.name === "gradient_descent" ? { standing: "proved", statement: limit } : { standing: "measured", statement: `${limit} ${SMALL_STEPS}` }), ...(attention === "prompt" ? SELECTION : TRANSFORMERS) };
   }
   if (optimizer.name === "mirror_descent") {
-    return { standing: "measured", statement: `${weights} tends in direction to the ℓp Att-SVM, with p = ${optimizer.p}, of a locally optimal selection. ${SMALL_STEPS}`, ...MIRROR };
+    return { standing: "measured", statement: `${weights} converges in direction to the ℓp Att-SVM, with p = ${optimizer.p}, of a locally optimal selection. ${SMALL_STEPS}`, ...MIRROR };
   }
   const norms = { sign: "ℓ∞", adam: "ℓ∞", coordinate: "ℓ1", spectral: "spectral-norm", momentum: "ℓ2" } as Record<string, string>;
   return { standing: "conjecture", statement: `${weights} is expected to approach the largest ${norms[optimizer.name]} margin when steps are short.`, ...LINEAR };
@@ -124,12 +124,12 @@ export function theoremOf(attention: Attention, optimizer: OptimizerSettings, tr
 /** As `optimizer.limit("factored")` of the library says it. */
 function ofFactors({ name, p }: OptimizerSettings): Theorem {
   const compared = "The picture compares it with the nuclear-norm Att-SVM.";
-  const short = "while no step changes a logit by more than about 1";
+  const short = "if no step changes a logit by more than about 1";
   if (name === "gradient_descent" || name === "normalized_gradient_descent") {
-    return { standing: "measured", statement: "KQ′ tends to the nuclear-norm Att-SVM. Proved for the regularisation path.", ...TRANSFORMERS };
+    return { standing: "measured", statement: "KQ′ converges in direction to the nuclear-norm Att-SVM. Proved for the regularisation path.", ...TRANSFORMERS };
   }
   if (name === "spectral") {
-    return { standing: "measured", statement: `KQ′ tends to the spectral-norm Att-SVM ${short}. With long steps it tends to the nuclear one. No theorem.`, ...MEASURED };
+    return { standing: "measured", statement: `KQ′ converges in direction to the spectral-norm Att-SVM ${short}. With long steps it converges to the nuclear one. No theorem.`, ...MEASURED };
   }
   if (name === "sign") {
     return { standing: "measured", statement: `KQ′ tends to the Att-SVM in the norm ν ${short}. No theorem. This page does not compute it. ${compared}`, ...MEASURED };
@@ -173,7 +173,7 @@ export function hypothesesOf(
     { name: "the softmax is saturated on these tokens at this step", holds: saturated, global: false },
     ...(optimizer.name === "gradient_descent" && attention !== "factored" ? [shortSteps(problem, loss, optimizer), IN_CONE] : []),
     ...(written ? [{ name: "the gradient is exact", holds: false, global: false }] : []),
-    { name: "the tokens of highest score are separable", holds: feasible, global: true },
+    { name: "the tokens with the highest score are separable", holds: feasible, global: true },
     { name: one ? "the other tokens score equally, or the first gradient favours the best one" : "the first gradient favours the best tokens", holds: favoured, global: true },
   ];
 }

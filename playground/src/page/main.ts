@@ -97,7 +97,7 @@ class Page {
   private panels(): void {
     const { scene } = this.state;
     byId("note").replaceChildren(element("strong", {}, scene.name), scene.note);
-    byId("plane-of").textContent = scene.attention === "prompt" ? "the space of the prompt p" : `what the query of sequence ${this.state.chosen} reads, ${this.state.runs[this.state.active].history.settings.attention === "factored" ? "KQ′z" : "Wz"}`;
+    byId("plane-of").textContent = scene.attention === "prompt" ? "the space of the prompt p" : `${this.state.runs[this.state.active].history.settings.attention === "factored" ? "KQ′z" : "Wz"} for the query of sequence ${this.state.chosen}`;
     byId("paths").replaceChildren(...runNames(scene).map((name, index) => element("span", {}, element("i", { class: `path${index > 0 ? " second" : ""}` }), name)));
     drawRuns(byId("runs"), this.state, this.actions);
     this.editor();

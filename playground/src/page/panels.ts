@@ -121,8 +121,8 @@ export function drawRuns(panel: HTMLElement, state: State, actions: Actions): vo
     ...(scene.optimizers.length < 2 ? [second] : []),
     field("Att-SVM of", choice({ selected: "tokens selected last", optimal: "best tokens" }, scene.keep, (value) => set(() => { scene.keep = value; })())),
     field("loss", choice(loss, scene.loss, (value) => set(() => { scene.loss = value; })())),
-    field("train v too", trainHead),
-    field("gradient", choice({ exact: "exact", written: "as written, in float32" }, scene.written ? "written" : "exact", (value) => set(() => { scene.written = value === "written"; })())),
+    field("also train v", trainHead),
+    field("gradient", choice({ exact: "exact", written: "usual formula, float32" }, scene.written ? "written" : "exact", (value) => set(() => { scene.written = value === "written"; })())),
   ]);
 }
 
@@ -150,8 +150,8 @@ export function drawAnswer(panel: HTMLElement, state: State): void {
   const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token} of sequence ${row.sequence}`);
   const facts: [string, string][] = infeasible
     ? [["certificate", solution.bound === Infinity
-      ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
-      : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on rows of length 1`]]
+      ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} satisfies them`
+      : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} (with rows scaled to length 1)`]]
     : [
       ["value", `${solution.value.toPrecision(6)}, with a duality gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
       [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],
@@ -168,14 +168,14 @@ export function drawAnswer(panel: HTMLElement, state: State): void {
   refill(panel, [
     element("h3", {}, ...text(`Att-SVM in the ${normName(run.norm, matrix)} norm `), element("span", { class: `tag ${infeasible ? "bad" : solution.status === "optimal" ? "good" : "warn"}` }, solution.status)),
     element("dl", {}, ...[...facts, ["softmax weights", weights] as [string, string]].flatMap(([name, value]) => [element("dt", {}, ...text(name)), element("dd", {}, ...text(value))])),
-    ...(run.slack.length === 0 ? [] : [hint(`The label of sequence ${run.slack.join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
+    ...(run.slack.length === 0 ? [] : [hint(`The label of sequence ${run.slack.join(", ")} has slack. If v grows faster than the attention, the path converges to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, direction error or margin ratio.`)]),
     element("h3", {}, ...text("Convergence: "), element("span", { class: `tag ${kinds[kind]}` }, { global: "globally", local: "locally", "not local": "not to a locally optimal selection", undecided: "undecided: not saturated" }[kind]), ` at step ${step.toLocaleString("en")}`),
-    ...(state.local === null ? [] : [hint(`${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}: cones at the rim, green where it is the best.`)]),
+    ...(state.local === null ? [] : [hint(`${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}, shown as cones at the rim; green marks the best.`)]),
     element("p", { class: "theorem" }, element("span", { class: `tag ${open ? "open" : standing[theorem.standing]}` }, ...(open ? ["if:"] : text(theorem.standing))), ...text(` ${theorem.statement} `), element("a", { href: theorem.link, target: "_blank", rel: "noreferrer" }, theorem.source)),
     listOf(hypotheses.filter((one) => !one.global), text),
-    hint(state.problem.keys.length === 1 ? "From a start near 0, a run usually ends at the token of highest score if these hold. Equal scores are sufficient for gradient descent:" : "From a start near 0, a run usually ends at the tokens of highest score if these hold:"),
+    hint(state.problem.keys.length === 1 ? "From a start near 0, a run usually ends at the token with the highest score if these conditions hold. For gradient descent, equal scores of the other tokens are sufficient:" : "From a start near 0, a run usually ends at the tokens with the highest score if these conditions hold:"),
     listOf(hypotheses.filter((one) => one.global), text),
-    ...(run.history.status === "stalled" && step === run.history.last.step ? [hint(`The gradient is zero after ${run.history.last.step.toLocaleString("en")} steps: the run stands still.`)] : []),
+    ...(run.history.status === "stalled" && step === run.history.last.step ? [hint(`The gradient is zero after ${run.history.last.step.toLocaleString("en")} steps, so the run has stopped.`)] : []),
   ]);
 }
 
@@ -200,9 +200,9 @@ export function drawEditor(panel: HTMLElement, state: State, token: number | nul
       button(`label ${sequence.label > 0 ? "+1" : "−1"}`, edit(() => { sequence.label = sequence.label > 0 ? -1 : 1; })),
       ...(sequence.tokens.length < MOST_TOKENS ? [button("Add a token", edit(() => addToken(scene, i)))] : []),
       ...(scene.sequences.length < MOST_SEQUENCES ? [button("Add a sequence", edit(() => { addSequence(scene); }))] : []),
-      ...(scene.sequences.length > 1 ? [button("Remove it", edit(() => { scene.sequences.splice(i, 1); }))] : []),
+      ...(scene.sequences.length > 1 ? [button("Remove this sequence", edit(() => { scene.sequences.splice(i, 1); }))] : []),
     ),
-    ...(chosen === undefined || token === null ? [element("p", { class: "hint" }, "Choose a token to mask or remove it. Keys: arrows move it, M masks, Delete removes.")] : [
+    ...(chosen === undefined || token === null ? [element("p", { class: "hint" }, "Choose a token to mask or remove it. Keys: arrows move the token, M masks it, Delete removes it.")] : [
       element("p", { class: "hint" }, `Token ${token} at (${chosen.at.map((x) => x.toFixed(2)).join(", ")}), score ${scores(state.problem)[i][token].toFixed(3)}`),
       row(
         button(chosen.masked ? "Unmask" : "Mask", edit(() => mask(scene, i, token))),

@@ -56,26 +56,26 @@ export interface Group {
 
 export const PRESETS: Group[] = [
   {
-    title: "Begin here",
+    title: "Start here",
     scenes: [
-      scene("Gradient descent alone", "Steps of equal length along the gradient train the prompt p on two sequences. Each sequence comes to attend to one token. The path of p turns to the star: the Att-SVM, the shortest p for which the logit of each of these tokens exceeds the others by 1.", {
+      scene("Gradient descent alone", "Steps of equal length along the gradient train the prompt p on two sequences. Each sequence ends up attending to one token. The path of p turns towards the star, the Att-SVM: the shortest p that gives each of these tokens a logit at least 1 above the others.", {
         sequences: FOUR_NORMS, head: [1, 0.15],
       }),
-      scene("Two optimisers, two directions", "ℓ1.1 mirror descent and gradient descent see the same tokens. Each turns into the direction of the point where the ball of its own norm first touches the shaded polygon.", {
+      scene("Two optimisers, two directions", "ℓ1.1 mirror descent and gradient descent see the same tokens. Each path turns towards the point where the ball of its own norm first touches the shaded polygon.", {
         sequences: FOUR_NORMS, head: [1, 0.15],
         optimizers: [optimizer("mirror_descent", 0.1), optimizer("normalized_gradient_descent", 0.1)],
       }),
-      scene("Three sequences", "Each sequence keeps one token. The support tokens, with dashed rings, hold the direction in place.", {
+      scene("Three sequences", "Each sequence keeps one token. The support tokens (dashed rings) determine the direction.", {
         sequences: MIXED, head: [0.9, 0.5], keep: "selected",
       }),
-      scene("ℓ3 against sign descent", "ℓ3 mirror descent with growing steps, and sign descent, which maximises the ℓ∞ margin.", {
+      scene("ℓ3 against sign descent", "ℓ3 mirror descent with growing steps, compared with sign descent, which maximises the ℓ∞ margin.", {
         sequences: FOUR_NORMS, head: [1, 0.15],
         optimizers: [optimizer("mirror_descent", 0.1, { p: 3, schedule: "growing" }), optimizer("sign", 0.02)],
       }),
     ],
   },
   {
-    title: "Figures of the papers",
+    title: "Figures from the papers",
     scenes: [
       scene(`${SELECTION}: figure 1`, "One sequence of three tokens. The head reads only a third coordinate: scores 1, 0.9 and 0.9.", {
         sequences: [sequence(1, [[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, 0.9]])], head: [0, 0], heightHead: 1,
@@ -88,17 +88,17 @@ export const PRESETS: Group[] = [
         sequences: [sequence(1, [[0, 0], [1, 1]]), sequence(-1, [[0, 0], [1, -1]]), sequence(1, [[0, 0], [0.5, 1.5]])],
         head: [0.02, 0.1], trainHead: true,
       }),
-      scene(`${SELECTION}: unequal scores`, "Two sequences whose best scores differ by a factor of 8. Compare the losses.", {
+      scene(`${SELECTION}: unequal scores`, "The best scores of the two sequences differ by a factor of 8. Compare the losses.", {
         sequences: [sequence(1, [[0, 0, 0], [1, 1, 8]]), sequence(1, [[0, 0, 0], [1, -1, 1]])], head: [0, 0], heightHead: 1,
         loss: "exponential", optimizers: [optimizer("gradient_descent", 0.5)],
       }),
-      scene("Transformers as SVMs: paths of W", "W is trained; the picture shows W z of one query.", {
+      scene("Transformers as SVMs: paths of W", "W is trained. The picture shows W z for one query.", {
         ...PLANE_W, attention: "combined",
       }),
       scene("Transformers as SVMs: paths of (K, Q)", "K and Q are trained: gradient descent converges to the nuclear-norm Att-SVM.", {
         ...PLANE_W, attention: "factored", optimizers: [optimizer("normalized_gradient_descent", 0.01)],
       }),
-      scene("Mirror descent: joint training", "W and v trained together by ℓ1.75 mirror descent.", {
+      scene("Mirror descent: joint training", "ℓ1.75 mirror descent trains W and v together.", {
         sequences: [
           sequence(1, [[-2.7, 1.2], [1.4, 2.1], [1.3, -0.1]], [-2.7, 1.2]),
           sequence(-1, [[0.4, -2.2], [-1.1, -0.4], [0.9, 0.1]], [0.4, -2.2]),
@@ -124,7 +124,7 @@ export const PRESETS: Group[] = [
         ...PLANE_W, attention: "combined",
         optimizers: [optimizer("normalized_gradient_descent", 0.1), { ...optimizer("normalized_gradient_descent", 0.01), attention: "factored" }],
       }),
-      scene("The gradient as it is usually written", "a(g − Σ a g) in float32: once the softmax is saturated, the difference is rounding, and the path leaves the Att-SVM. Choose the exact gradient to compare.", {
+      scene("The gradient as it is usually written", "a(g − Σ a g) in float32: once the softmax is saturated, only rounding errors remain, and the path leaves the Att-SVM. Choose the exact gradient to compare.", {
         sequences: FOUR_NORMS, head: [1, 0.15], written: true,
       }),
       scene("Plain gradient descent stalls", "Gradient descent slows down as the softmax saturates; normalised steps continue.", {

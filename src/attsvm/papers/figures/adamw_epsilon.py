@@ -48,14 +48,14 @@ class AdamWEpsilon(Figure):
     title = "The ε of AdamW is a barrier"
     seconds = 60
     claim = (
-        "AdamW on the gradient itself ends at a stationary point of L(W) + (ε/λ) Σ [−λ|w| − log(1 − λ|w|)]: as "
-        "attention saturates, the gradient falls to the size of ε. At small decays λ this is a penalty on ‖W‖²_F, and "
-        "the weights take the direction of the Frobenius Att-SVM instead of that of ℓ∞. (Trained runs; medians.)"
+        "AdamW on the raw gradient ends at a stationary point of L(W) + (ε/λ) Σ [−λ|w| − log(1 − λ|w|)], because the "
+        "gradient falls to the size of ε as attention saturates. At small decays λ this is a penalty on ‖W‖²_F, and "
+        "the weights take the direction of the Frobenius Att-SVM instead of the ℓ∞ Att-SVM. (Trained runs; medians.)"
     )
     criterion = (
-        "Each point is stationary to 1e-6, and the largest median direction error between runs and points is below the "
-        "stated number. At the smallest decay the median margin ratio of the runs in the Frobenius norm is above that "
-        "in ℓ∞ for every ε."
+        "Each point is stationary to 1e-6. The largest median direction error between runs and points is below the "
+        "stated number. At the smallest decay, the median margin ratio of the runs is larger in the Frobenius norm "
+        "than in ℓ∞ for every ε."
     )
     descending: ClassVar = ("decays",)
     full: ClassVar[Sizes] = {

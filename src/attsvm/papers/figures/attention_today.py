@@ -1,4 +1,4 @@
-"""Attention as models have it: sinks, position biases, other maps than the softmax, gains, and rotations."""
+"""Attention as in real models: sinks, position biases, other maps than the softmax, gains, and rotations."""
 
 from collections.abc import Callable
 from functools import cache
@@ -30,7 +30,7 @@ OF_LARGEST = 0.9
 """The penalty over λ*."""
 RECORDS = 40
 WITHOUT_PENALTY, STAYS = 5_000, 0.01
-"""Steps without a penalty, and how far from the Att-SVM they stop at least."""
+"""Steps without a penalty, and the least distance from the Att-SVM at which they stop."""
 ROUNDING = 1e-6
 SHAPES = "n, T, d, steps"
 """The size with the numbers of each kind."""
@@ -181,22 +181,23 @@ class AttentionToday(Figure):
     name = "attention-today"
     paper = Paper.OURS
     order = 6.9
-    title = "Attention as models have it"
+    title = "Attention with sinks, position biases, other maps, gains and rotations"
     seconds = 45
     claim = (
-        "With a sink, a trained sink logit or position biases, W and the biases tend in direction to the Att-SVM of "
-        "both together. Sparsemax with a penalty of at most λ* tends to the Att-SVM itself, norm included, and stops "
-        "elsewhere without one; sigmoid attention tends in direction to the SVM of single tokens. A trained gain on "
-        "the keys maximises the margin in ℓ2,1, and rotated keys and queries in the sum of complex nuclear norms if "
-        "the Att-SVM has ranks of at most 1. (Median and 10-90 % range. Dotted: what the criterion asks for.)"
+        "With a sink, a trained sink logit or position biases, W and the biases together converge in direction to one "
+        "Att-SVM. Sparsemax with a penalty of at most λ* converges to the Att-SVM itself, including its norm; without "
+        "a penalty it stops elsewhere. Sigmoid attention converges in direction to the SVM of single tokens. A trained "
+        "gain on the keys maximises the margin in ℓ2,1. Rotated keys and queries maximise the margin in the sum of "
+        "complex nuclear norms if the Att-SVM has ranks of at most 1. (Median and 10-90 % range. Dotted: the "
+        "thresholds of the criterion.)"
     )
     criterion = (
-        "At the end of every run whose hypotheses hold, the direction error, the distance over the norm of the "
-        "Att-SVM, or one less the margin ratio is at most the stated number. Under sparsemax and with rotations this "
-        "holds for the stated share of these runs: weights may converge slowly where a token is only just, or only "
-        "just not, a support token, and K and Q may end at stationary points that are not optimal. All runs under "
-        "softmax are decided. No margin ratio exceeds 1, and that of a gain is larger in ℓ2,1 than in Frobenius. "
-        f"Without a penalty every run under sparsemax stops farther than {STAYS:g} from the Att-SVM."
+        "In every run whose hypotheses hold, the direction error, the distance divided by the norm of the Att-SVM, or "
+        "1 − margin ratio is at most the stated number at the end. With sparsemax and with rotations, this holds for "
+        "the stated share of these runs: weights may converge slowly if a token is only just, or only just not, a "
+        "support token, and K and Q may end at stationary points that are not optimal. All softmax runs are decided. "
+        "No margin ratio exceeds 1, and with a gain it is larger in ℓ2,1 than in the Frobenius norm. "
+        f"Without a penalty, every sparsemax run stops farther than {STAYS:g} from the Att-SVM."
     )
     full: ClassVar[Sizes] = {
         SHAPES: {

@@ -1,4 +1,4 @@
-"""To which Att-SVM mirror descent converges: each p of the optimiser against each p of the Att-SVM."""
+"""The Att-SVM to which mirror descent converges: each p of the optimiser against each p of the Att-SVM."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -65,11 +65,11 @@ class Bregman(Figure):
     name = "bregman"
     paper = Paper.MIRROR_DESCENT
     order = 2
-    title = "Mirror descent with one p against the Att-SVM of another"
+    title = "Mirror descent with one p, compared with the Att-SVM for another"
     seconds = 15
     claim = (
-        "ℓp mirror descent converges to the ℓp Att-SVM and to no other: of three directional Bregman divergences, "
-        "only that from the Att-SVM of its own p tends to 0. (Mean and 10-90 % range over the decided seeds.)"
+        "ℓp mirror descent converges to the ℓp Att-SVM and to no other. Of three directional Bregman divergences, only "
+        "the one from the Att-SVM for its own p tends to 0. (Mean and 10-90 % range over the decided seeds.)"
     )
     criterion = (
         "Nine in ten runs are decided (no dropped probability above 1e-6). For each optimiser the mean divergence "

@@ -79,17 +79,17 @@ class EarliestSelectionFigure(Figure):
     title = "No selection before step k"
     seconds = 60
     claim = (
-        "Steps of length η_k in a norm N select no token with the attention 1 − δ before Σ η_k is at least the value "
-        "of the Att-SVM in N times log((1 − δ)/δ); for factors, before the product of the lengths of K and Q is that "
-        "in the norm of KQ'. Runs need less than twice as many steps in the median. (The step at which all queries of "
-        "a run have selected, against the bound for all of them; no run lies in the grey region. Constant steps from "
-        "W = 0, or from small K and Q; δ = 0.01. The bound for a single query is farther from its actual step, "
-        "because the other queries use up length.)"
+        "If the steps have lengths η_k in a norm N, no token receives the attention 1 − δ before Σ η_k reaches log((1 "
+        "− δ)/δ) times the value of the Att-SVM in N. For factors, the product of the lengths of K and Q replaces the "
+        "sum, and the induced norm of KQ' replaces N. In the median, runs need less than twice as many steps. (The "
+        "step at which all queries of a run have selected, against the bound for all of them; no run lies in the grey "
+        "region. Constant steps from W = 0, or from small K and Q; δ = 0.01. The bound for a single query is farther "
+        "from its actual step, because the other queries use up length.)"
     )
     criterion = (
-        "No query, and no run as a whole, selects before its bound. For every optimiser the median of the actual step "
-        "over the bound, for all queries of a run, is at most the stated one, and the stated share of the runs select "
-        "within their steps."
+        "No query, and no run as a whole, selects before its bound. For every optimiser, the median of the actual step "
+        "divided by the bound, for all queries of a run, is at most the stated number. The stated share of the runs "
+        "select within their steps."
     )
     full: ClassVar[Sizes] = {
         "optimizers": list(OPTIMIZERS),
@@ -120,9 +120,9 @@ class EarliestSelectionFigure(Figure):
         number = found["of_all"].size
         return verdict(
             passed,
-            f"{early} of {number:,} runs select before their bound; the medians of the actual step over the bound are "
-            f"{min(medians):.2f} to {max(medians):.2f}; at least {share:.0%} of the runs of an optimiser select within "
-            f"{sizes['steps']} steps.",
+            f"{early} of {number:,} runs select before their bound. The medians of actual step / bound are "
+            f"{min(medians):.2f} to {max(medians):.2f}. At least {share:.0%} of the runs of each optimiser select "
+            f"within {sizes['steps']} steps.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
@@ -132,7 +132,7 @@ class EarliestSelectionFigure(Figure):
             for label, (of, bound) in _PAIRS.items():
                 low, middle, high = np.quantile(ratios(found[of][k], found[bound][k]), [0.1, 0.5, 0.9])
                 words.append(f"{label} {middle:.2f} (10-90 %: {low:.2f} to {high:.2f})")
-            rows.append(Row(f"{name}, actual step over bound", "; ".join(words)))
+            rows.append(Row(f"{name}, actual step / bound", "; ".join(words)))
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:

@@ -95,18 +95,20 @@ class FactoredOptimizers(Figure):
     name = "factored-optimizers"
     paper = Paper.OURS
     order = 5.5
-    title = "Which norm of KQ' the optimisers of keys and queries select"
+    title = "The norm of KQ' for each optimiser of keys and queries"
     seconds = 45
     claim = (
-        "Short steps on K and Q maximise the margin in the norm that they induce on KQ' (framed): gradient descent and "
-        "normalised columns the nuclear norm, spectral steps and Muon with a converged polar factor the spectral norm, "
-        "normalised rows γ2, signs and Adam ν, spectral steps on [K, Q] as one matrix the fused norm. Muon with the "
-        "coefficients that optax ships is shown without a claim (dashed). (Mean margin ratio of the problems.)"
+        "Short steps on K and Q maximise the margin in the norm that they induce on KQ' (framed). This is the nuclear "
+        "norm for gradient descent and normalised columns, the spectral norm for spectral steps and Muon with a "
+        "converged polar factor, γ2 for normalised rows, ν for signs and Adam, and the fused norm for spectral steps "
+        "on [K, Q] as one matrix. Muon with the default coefficients in optax is shown without a claim (dashed). (Mean "
+        "margin ratio over the problems.)"
     )
     criterion = (
-        "For every optimiser except Muon as shipped: the mean margin ratio in its own norm is above the stated one (a "
-        "smaller one for signs and Adam), and on every problem it is the largest of its row. No step at the end "
-        "changes a logit by more than 1.5, except under gradient descent. All runs are decided and no ratio exceeds 1."
+        "For every optimiser except Muon with the default coefficients, the mean margin ratio in its own norm is above "
+        "the stated one (a smaller one for signs and Adam), and on every problem it is the largest in its row. Except "
+        "under gradient descent, no step at the end changes a logit by more than 1.5. All runs are decided and no "
+        "ratio exceeds 1."
     )
     full: ClassVar[Sizes] = {
         "optimizers": list(WAYS),

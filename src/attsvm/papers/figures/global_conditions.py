@@ -106,15 +106,15 @@ class GlobalConditions(Figure):
     claim = (
         "Gradient descent on W converges to the optimal tokens if they are feasible, if the step is at most 1/L, and "
         "if the loss at the start is below a level that follows from the data. (Top: share of runs that do not end at "
-        "the optimal tokens, against the excess loss at the start over that level, without the starts within 1% below "
-        "it. Bottom: the same for starts below the level, against the step.)"
+        "the optimal tokens, against the excess loss at the start divided by that level; starts less than 1% below the "
+        "level are left out. Bottom: the same share against the step, for starts below the level.)"
     )
     criterion = (
         "No run that meets every hypothesis ends elsewhere: none rises above the level, and all that start at 0.99 of "
         "the level or below select the optimal tokens. Of the runs that start above 10 levels, at least one in ten "
-        "ends elsewhere. The problems whose first gradient favours the optimal tokens but whose runs from zero end "
-        "elsewhere do so with steps 1/L, too, and end at the optimal tokens from the computed starting size; from zero "
-        "the start is the only hypothesis that they break."
+        "ends elsewhere. On some problems the first gradient favours the optimal tokens, but runs from zero end "
+        "elsewhere. They also do so with steps 1/L, and they end at the optimal tokens from the computed starting "
+        "size. From zero, the start is the only hypothesis that they break."
     )
     ascending: ClassVar = ("multiples", "fractions")
     full: ClassVar[Sizes] = {

@@ -56,14 +56,13 @@ class JointMirror(Figure):
     name = "joint-mirror"
     paper = Paper.MIRROR_DESCENT
     order = 3
-    title = "W and head trained together by mirror descent"
+    title = "Mirror descent on W and the prediction head together"
     seconds = 5
     claim = (
-        "If both are trained by ℓp mirror descent, v converges to the ℓp max-margin head of the selected tokens and "
-        "W to their ℓp Att-SVM; attention and label probabilities tend to 1. (Top: two entries of W, and v, with "
-        "the predicted rays dotted, up to the end of the slowest path; rings mark the ends. Bottom: the smaller "
-        "probability of the two "
-        "sequences.)"
+        "If ℓp mirror descent trains both, v converges to the ℓp max-margin head of the selected tokens, and W to "
+        "their ℓp Att-SVM. Attention and label probabilities tend to 1. (Top: two entries of W, and v, with the "
+        "predicted rays dotted, up to the end of the slowest path; rings mark the ends. Bottom: the smaller "
+        "probability of the two sequences.)"
     )
     criterion = (
         "W ends below the stated directional Bregman divergence from its own Att-SVM, and closer to it than to "

@@ -54,7 +54,7 @@ class JointPrompt(Figure):
     name = "joint-prompt"
     paper = Paper.TOKEN_SELECTION
     order = 3
-    title = "Prompt and head trained together"
+    title = "Prompt and prediction head trained together"
     seconds = 5
     claim = (
         "v converges to the max-margin head of the selected tokens. p converges to their Att-SVM if every label is "

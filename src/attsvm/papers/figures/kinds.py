@@ -211,7 +211,7 @@ class Kinds(CrossAndSelf):
         of_two = f" ({left[~above].sum()} of {astray[~above].sum()} with d = 2)" if astray[~above].sum() else ""
         sentences = [
             f"Global convergence at d = {sizes['dims'][-1]}: {summary}.",
-            f"At most {worst:.1%} of the runs of a bar end at no local optimum.",
+            f"At most {worst:.1%} of the runs in a bar do not end at a local optimum.",
             f"After {sizes['further_steps']:,} more steps {left.sum()} of {astray.sum()} such runs of W remain{of_two}."
             if astray.sum()
             else "No run of W does.",

@@ -145,8 +145,8 @@ class Landscape(Figure):
         "Hessian at those points; 0 is a minimum.)"
     )
     criterion = (
-        "The search finds no stationary point under either condition. Where neither holds it finds one on at least a "
-        "tenth of the problems, so that the search is able to find them."
+        "The search finds no stationary point under either condition. If neither holds, it finds one on at least a "
+        "tenth of the problems, which shows that it can find them."
     )
     full: ClassVar[Sizes] = {"problems": 200, "starts": 1000, "steps": 40, "seed": 0}
     quick: ClassVar[Sizes] = {"problems": 20, "starts": 100, "steps": 40, "seed": 0}

@@ -51,16 +51,17 @@ class Layers(Figure):
     title = "Several layers: the hierarchical Att-SVM"
     seconds = 20
     claim = (
-        "Self-attention layers with residuals and a last layer with a query, trained together with one norm over all "
-        "gradients, converge to the relaxed Att-SVM of each layer: a margin of 1 at the positions on the selected "
+        "Self-attention layers with residuals and a last layer with a query are trained together, with one norm over "
+        "all gradients. Each layer converges to its relaxed Att-SVM: a margin of 1 at the positions on the selected "
         "path, and of 0 elsewhere. All layers reach the same margin. (Above: the paths of one problem; dots are "
-        "positions, and an edge joins a position with what it reads. Below: median direction error of each "
+        "positions, and an edge joins a position to a position that it reads. Below: median direction error of each "
         "layer, with the 10-90 % range; crosses: to the Att-SVM with a margin of 1 at all positions.)"
     )
     criterion = (
-        "The stated share of the problems saturates on the path. In each layer, the median direction error of these is "
-        "below the stated one, and below that to the Att-SVM of all positions in the self-attention layers together. "
-        "The median difference of the margins of the layers is below the stated one."
+        "The stated share of the problems saturates on the path. On these, the median direction error of each layer is "
+        "below the stated one. In the self-attention layers together, it is also below the median direction error to "
+        "the Att-SVM of all positions. The median difference between the margins of the layers is below the stated "
+        "one."
     )
     full: ClassVar[Sizes] = {
         "layers": [2, 3, 4],
@@ -99,14 +100,14 @@ class Layers(Figure):
         passed = {
             "too few problems saturate": min(shares) >= sizes["saturated"],
             "a layer does not end at its relaxed Att-SVM": max(map(np.max, errors)) < sizes["error_below"],
-            "layers end as near to the Att-SVM of all positions": all(
+            "layers end equally near to the Att-SVM of all positions": all(
                 x[:-1].max() < y for x, y in zip(errors, plain, strict=True)
             ),
             "the margins of the layers differ": max(apart) < sizes["apart_below"],
         }
         return verdict(
             passed,
-            f"Least share of problems that saturate: {min(shares):.0%}. Largest median direction error of a layer: "
+            f"Smallest share of problems that saturate: {min(shares):.0%}. Largest median direction error of a layer: "
             f"{max(map(np.max, errors)):.1e}; to the Att-SVM of all positions at least {min(plain):.1e}. Median "
             f"difference of the margins: at most {max(apart):.2%}.",
         )

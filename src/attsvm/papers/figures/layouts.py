@@ -47,14 +47,14 @@ class Layouts(MultiHead):
 
     name = "layouts"
     order = 6.3
-    title = "Keys that several heads share: which joint norm"
+    title = "Shared keys: the joint norm of the attention heads"
     seconds = 40
     claim = (
-        "Four heads W_h = K Q_h' with 4, 2 or 1 matrices K of keys, each shared by consecutive heads (grouped and "
-        "multi-query attention). Gradient descent on all K and Q_h maximises the smallest margin of all heads for the "
-        "sum, over the matrices K, of the nuclear norm of the weights of their heads side by side. Spectral steps on "
-        "each matrix do so for the largest spectral norm of a head, as without shared keys. (Mean margin ratio of the "
-        "problems; the own norm is framed.)"
+        "Four attention heads W_h = K Q_h' have 4, 2 or 1 key matrices K, each shared by consecutive heads (grouped "
+        "and multi-query attention). Gradient descent on all K and Q_h maximises the smallest margin of all heads in a "
+        "sum over the matrices K. Each term is the nuclear norm of the weights of the heads that share this K, side by "
+        "side. Spectral steps on each matrix do so in the largest spectral norm of a head, as without shared keys. "
+        "(Mean margin ratio over the problems; the own norm of each optimiser is framed.)"
     )
     full: ClassVar[Sizes] = {
         "cases": [

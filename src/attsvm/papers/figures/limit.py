@@ -65,10 +65,10 @@ class LimitFigure(Figure):
     title = "Training to the limit, with and without cancellation"
     seconds = 60
     claim = (
-        "The usual formula of the softmax gradient loses its digits once the softmax saturates, and the weights "
-        "drift away from the direction that the theorem predicts. How far depends on the order of summation. With "
-        "the exact gradient they converge to that direction. (Median and 10-90 % range of the decided runs; both "
-        "compared with the Att-SVM of the selection of the exact run.)"
+        "Once the softmax saturates, the usual formula for its gradient loses digits, and the weights drift away from "
+        "the direction that the theorem predicts. How far depends on the order of summation. With the exact gradient, "
+        "the weights converge to that direction. (Median and 10-90 % range of the decided runs; both compared with the "
+        "Att-SVM for the selection of the exact run.)"
     )
     criterion = (
         "19 of 20 runs are decided. Every decided run with the exact gradient ends below the stated direction "

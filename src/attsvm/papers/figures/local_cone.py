@@ -104,9 +104,9 @@ class LocalCone(Figure):
     seconds = 30
     claim = (
         "Around the Att-SVM direction of every locally optimal selection there is a cone that gradient descent does "
-        "not leave, and in which it converges to that direction. Its opening and its radius follow from the data. "
-        "(Share of the starts on the border of the cone that leave it, and share that ends at other tokens, against "
-        "the norm of the start over the computed radius.)"
+        "not leave, and in which it converges to that direction. The data determine its opening and its radius. (Share "
+        "of the starts on the border of the cone that leave it, and share that end at other tokens, against the norm "
+        "of the start divided by the computed radius.)"
     )
     criterion = (
         "No run that starts on the border of the cone, at the computed radius, leaves it or ends at other tokens. In "

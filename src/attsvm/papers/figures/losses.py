@@ -46,9 +46,9 @@ class Losses(Figure):
     title = "Linear, logistic and exponential loss"
     seconds = 5
     claim = (
-        "With every decreasing loss p converges to the same direction, whatever the scores of the sequences. The "
-        "loss decides the part of p that stays finite, and so how fast the direction converges. (Top: points are p₂ "
-        "at the end of training; lines are where the gradients of the two sequences cancel, ½ log(C "
+        "With every decreasing loss, p converges to the same direction, whatever the scores of the sequences. The loss "
+        "determines the part of p that stays finite, and therefore how fast the direction converges. (Top: points show "
+        "p₂ at the end of training; lines show where the gradients of the two sequences cancel, ½ log(C "
         "|ℓ'(C)|/|ℓ'(1)|).)"
     )
     criterion = (

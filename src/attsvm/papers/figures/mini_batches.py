@@ -87,18 +87,18 @@ class MiniBatchesFigure(Figure):
     title = "Normalised steps on mini-batches"
     seconds = 60
     claim = (
-        "Steps on batches of b of n sequences that are divided by the excess loss of their own batch converge to the "
-        "direction of largest expected margin of a batch, and so leave the Att-SVM. Steps divided by the norm of the "
-        "gradient of their own batch leave it too, for another direction. Steps divided by a running average of these "
-        "norms converge to the Att-SVM. (Medians over the problems. Thick grey line: the distance of the direction of "
-        "largest expected margin from the Att-SVM; errors below 1e-9 are drawn there.)"
+        "Each step uses a batch of b of n sequences. Steps divided by the excess loss of their own batch converge to "
+        "the direction with the largest expected margin of a batch, which is not the Att-SVM. Steps divided by the "
+        "norm of the gradient of their own batch leave the Att-SVM for another direction. Steps divided by a running "
+        "average of these norms converge to the Att-SVM. (Medians over the problems. Thick grey line: the distance "
+        "from the Att-SVM to the direction with the largest expected margin; errors below 1e-9 are drawn there.)"
     )
     criterion = (
-        "Where the run selects the optimal tokens and the direction has only positive margins, steps divided by the "
-        "excess end within the stated error of it at every batch size. At the smallest batch, steps divided by the "
-        "norm of the batch end more than 1e-3 from it and from the Att-SVM. At every batch size, steps divided by the "
-        "running average end below the stated median error to the Att-SVM, and below half of that after a quarter of "
-        "the steps. Every gap is at most 1e-8."
+        "If the run selects the optimal tokens and the direction has only positive margins, steps divided by the "
+        "excess loss end within the stated error of this direction at every batch size. At the smallest batch, steps "
+        "divided by the norm of the batch gradient end more than 1e-3 from it and from the Att-SVM. At every batch "
+        "size, the median error to the Att-SVM of steps divided by the running average ends below the stated one, and "
+        "below half of that after a quarter of the steps. Every gap is at most 1e-8."
     )
     ascending: ClassVar = ("batches",)
     full: ClassVar[Sizes] = {
@@ -138,19 +138,19 @@ class MiniBatchesFigure(Figure):
         early, late = (np.median(found[f"to_att_svm {by_average}"][:, k], axis=-1) for k in (0, -1))
         passed = {
             "no run meets the hypotheses": assumed.any(),
-            "steps by the excess do not end at the largest expected margin": error.max(initial=0)
+            "steps divided by the excess do not end at the largest expected margin": error.max(initial=0)
             < sizes["error_below"],
-            "steps by the norm of the smallest batch end at one of the two directions": nearest > 1e-3,
-            "steps by the running average do not approach the Att-SVM": (late < sizes["average_below"]).all(),
-            "steps by the running average have stopped approaching it": (late < early / 2).all(),
+            "steps divided by the norm of the smallest batch end at one of the two directions": nearest > 1e-3,
+            "steps divided by the running average do not approach the Att-SVM": (late < sizes["average_below"]).all(),
+            "steps divided by the running average have stopped approaching it": (late < early / 2).all(),
             "a gap exceeds 1e-8": found[f"gap {by_excess}"].max() <= 1e-8,
         }
         return verdict(
             passed,
-            f"Steps by the excess end within {error.max(initial=0):.1e} of the direction of largest expected margin in "
-            f"{assumed.sum()} of {assumed.size} runs, those that meet the hypotheses. At b = {sizes['batches'][0]} "
-            f"those by the norm of the batch end at least {nearest:.1e} from both directions. Those by the running "
-            f"average end at most {late.max():.1e} from the Att-SVM.",
+            f"Steps divided by the excess end within {error.max(initial=0):.1e} of the direction with the largest "
+            f"expected margin in {assumed.sum()} of {assumed.size} runs, those that meet the hypotheses. At b = "
+            f"{sizes['batches'][0]}, steps divided by the norm of the batch end at least {nearest:.1e} from both "
+            f"directions. Steps divided by the running average end at most {late.max():.1e} from the Att-SVM.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -63,13 +63,13 @@ class MultiHead(Figure):
     name = "multi-head"
     paper = Paper.OURS
     order = 6.2
-    title = "Several attention heads: which joint norm"
+    title = "Several attention heads: the joint norm"
     seconds = 45
     claim = (
-        "With several heads and fixed value vectors, gradient descent on all K_h and Q_h maximises the smallest margin "
-        "of all heads for the sum of the nuclear norms of W_h = K_h Q_h'; spectral steps on each K_h and Q_h for the "
-        "largest spectral norm; spectral steps on the fused matrices [K_1 … K_H] and [Q_1 … Q_H] for the norm that "
-        "they induce. (Mean margin ratio of the problems; its own norm is framed.)"
+        "The attention heads have fixed value vectors. Gradient descent on all K_h and Q_h maximises the smallest "
+        "margin of all heads in the sum of the nuclear norms of W_h = K_h Q_h'. Spectral steps on each K_h and Q_h do "
+        "so in the largest spectral norm. Spectral steps on the fused matrices [K_1 … K_H] and [Q_1 … Q_H] do so in "
+        "the norm that they induce. (Mean margin ratio over the problems; the own norm of each optimiser is framed.)"
     )
     criterion = (
         "For every optimiser: the mean and the least margin ratio in its own joint norm are above the stated ones, and "
@@ -115,7 +115,7 @@ class MultiHead(Figure):
             "a mean margin ratio in an optimiser's own norm is too small": (
                 means > np.array(sizes["mean_above"])[own]
             ).all(),
-            "a least margin ratio in an optimiser's own norm is too small": (
+            "a smallest margin ratio in an optimiser's own norm is too small": (
                 least > np.array(sizes["least_above"])[own]
             ).all(),
             "on some problem the margin ratio is larger in another norm": (in_own > others).all(),
@@ -125,7 +125,7 @@ class MultiHead(Figure):
         numbers = (
             f"{name} {mean:.3f} / {low:.3f}" for name, mean, low in zip(sizes["optimizers"], means, least, strict=True)
         )
-        return verdict(passed, f"Margin ratio in the own norm, mean / least: {'; '.join(numbers)}.")
+        return verdict(passed, f"Margin ratio in the own norm, mean / smallest: {'; '.join(numbers)}.")
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         return [

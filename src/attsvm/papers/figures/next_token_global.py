@@ -68,14 +68,14 @@ class NextTokenGlobal(Figure):
     seconds = 120
     claim = (
         "Trained on next tokens with the log loss, W converges in direction to the graph-SVM. If the graph has cycles, "
-        "a finite part distributes the attention inside the components: the least loss on the cyclic subspace. "
-        "Normalised steps of constant length, as published, stay at a correlation of about 0.99. A step that is plain "
-        "gradient descent on the cyclic subspace and normalised off it reaches both limits, also with 24 contexts and "
-        "a finite part above 1. (Each point is an instance.)"
+        "a finite part distributes the attention inside the components: it minimises the loss on the cyclic subspace. "
+        "Normalised steps of constant length, as published, stay at a correlation of about 0.99. Steps that are plain "
+        "gradient descent on the cyclic subspace and normalised off it reach both limits, even with 24 contexts and a "
+        "finite part above 1. (Each point is an instance.)"
     )
     criterion = (
-        "Every two-part run has 1 − correlation of W − W_fin with the graph-SVM below the stated number, and its "
-        "cyclic part is within 1e-8 of the finite minimiser. On cyclic graphs the median with steps of constant "
+        "In every two-part run, 1 − correlation of W − W_fin with the graph-SVM is below the stated number, and the "
+        "cyclic part is within 1e-8 of the finite minimiser. On cyclic graphs, the median with steps of constant "
         "length is at least 10 times as far. The finite parts of the last case exceed 1."
     )
     full: ClassVar[Sizes] = {
@@ -113,7 +113,7 @@ class NextTokenGlobal(Figure):
             "on an acyclic graph a run is off the graph-SVM": missing["acyclic"].max() <= sizes["below"]["acyclic"],
             "on a cyclic graph a run is off the graph-SVM": farthest <= sizes["below"]["cyclic"],
             "a cyclic part is off the finite minimiser": apart <= 1e-8,
-            "steps of constant length are as near": all(
+            "steps of constant length are equally near": all(
                 np.median(arrays[f"plain {case}"]) >= 10 * np.median(missing[case]) for case in cyclic
             ),
             "a finite part past the published ones is small": arrays["finite past"].min() > 1,

@@ -91,27 +91,27 @@ class NextTokenLocal(Figure):
     name = "next-token-local"
     paper = Paper.NEXT_TOKEN
     order = 2
-    title = "Squared loss: the graph-SVM of the tokens that are kept"
+    title = "Squared loss: the graph-SVM of the kept tokens"
     seconds = 40
     claim = (
         "With the squared loss, gradient descent can converge locally: to the graph-SVM of the tokens that the weights "
-        "end up keeping, which need not be those that the labels require. Where the two differ, W has the direction of "
-        "the former. Where one token of each context is kept, it converges. Where several share the attention of a "
-        "context, W − W_fin stays at about 0.98. There the slope of the loss does not vanish. In a context that keeps "
-        "its label alone, it vanishes with the attention on the other tokens. So a gradient falls like exp(−margin) in "
-        "the former and like exp(−2 margin) in the latter, and the margins grow at a ratio of 2 to 1. The growth of W "
-        "under plain gradient descent has the direction of the graph-SVM with such margins. (Each point is an "
-        "instance: correlation of W − W_fin with both graph-SVMs.)"
+        "end up keeping, which may differ from the tokens that the labels require. If the two differ, W has the "
+        "direction of the former. If each context keeps one token, W converges. If several tokens share the attention "
+        "of a context, the correlation of W − W_fin stays at about 0.98. In such a context the slope of the loss does "
+        "not vanish. In a context that keeps only its label, the slope vanishes with the attention to the other "
+        "tokens. So a gradient falls like exp(−margin) in the former and like exp(−2 margin) in the latter, and the "
+        "margins grow at a ratio of 2 to 1. Under plain gradient descent, the growth of W has the direction of the "
+        "graph-SVM with such margins. (Each point is an instance: correlation of W − W_fin with both graph-SVMs.)"
     )
     criterion = (
         "Instances count if every probability is above 1e-2 or below 1e-3, some token is dropped, and both graph-SVMs "
-        "are feasible; at least 20 count. If just the label of each context is kept, the selection is locally optimal "
+        "are feasible; at least 20 count. If each context keeps only its label, the selection is locally optimal "
         "(every other token has a smaller score), and the correlation with the graph-SVM exceeds 0.99. Some instances "
-        "keep other tokens than the labels require, where dropped tokens have the same score and no theorem applies; "
-        "each of these correlates more with the graph-SVM of the kept tokens than with that of the labels. For "
+        "keep other tokens than the labels require; there, dropped tokens have the same score and no theorem applies. "
+        "Each of these correlates more with the graph-SVM of the kept tokens than with that of the labels. For "
         "instances that keep several tokens and all labels, the growth between 20,000 and 200,000 plain steps has a "
         "median correlation above 0.999 with the graph-SVM whose margins are 2 in contexts with several tokens, and "
-        "below 0.99 with that of equal margins."
+        "below 0.99 with the graph-SVM with equal margins."
     )
     full: ClassVar[Sizes] = {
         "n": 6,
@@ -148,7 +148,7 @@ class NextTokenLocal(Figure):
         }
         return verdict(
             passed,
-            f"{len(kept)} instances count, {len(single)} of them keep just the labels. Correlation of these "
+            f"{len(kept)} instances count; {len(single)} of them keep only the labels. Correlation of these "
             f"with the graph-SVM of the kept tokens: median {np.median(single):.4f}, lowest {single.min():.4f}. "
             f"{int(differs.sum())} keep other tokens than the labels require; {int(nearer.sum())} of these are nearer "
             f"to the graph-SVM of the kept tokens. Growth of {len(twice)} that keep several tokens: median 1 − "

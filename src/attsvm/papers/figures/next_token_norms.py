@@ -95,10 +95,11 @@ class NextTokenNorms(Figure):
     seconds = 45
     claim = (
         "Conjectures beyond the paper: on next tokens, gradient descent on K and Q converges to the graph-SVM in the "
-        "nuclear norm, and ℓp mirror descent on W to that in the ℓp norm. On acyclic graphs they do. On cyclic graphs, "
-        "steps of constant length end at a correlation of about 0.99 for mirror descent, as for gradient descent on W, "
-        "and no other norm is nearer. Factors stay farther away: for them the runs do not decide. (Each point is an "
-        "instance: correlation with the graph-SVM of the conjectured norm and with the nearest of the other norms.)"
+        "nuclear norm, and ℓp mirror descent on W to the graph-SVM in the ℓp norm. On acyclic graphs, both do. On "
+        "cyclic graphs, mirror descent with steps of constant length ends at a correlation of about 0.99, as gradient "
+        "descent on W does, and no other norm is nearer. Factors stay farther away, and their runs do not decide the "
+        "question. (Each point is an instance: correlation with the graph-SVM in the conjectured norm and with the "
+        "nearest of the other norms.)"
     )
     criterion = (
         "On acyclic graphs the largest 1 − correlation is at most 1e-3 (quick: 1e-2). On cyclic graphs mirror descent "

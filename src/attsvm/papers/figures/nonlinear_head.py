@@ -110,14 +110,14 @@ class NonlinearHead(CrossAndSelf):
     name = "nonlinear-head"
     paper = Paper.TRANSFORMERS
     order = 6
-    title = "A nonlinear head keeps several tokens"
+    title = "A nonlinear prediction head keeps several tokens"
     seconds = 150
     claim = (
-        "Under a nonlinear head W behaves like W_fin + R·W_mm: a finite part that distributes the attention among "
-        "the tokens that are kept, and the Att-SVM direction of these sets of tokens. This sum predicts W better "
-        "than the direction alone, which predicts it better than the Att-SVM of one token per sequence. The error "
-        "falls with the dropped probabilities. (Means over the runs. Bottom: each run at its end; probabilities "
-        "below 1e-60 are drawn at 1e-60.)"
+        "With a nonlinear prediction head, W behaves like W_fin + R·W_mm: a finite part that distributes the attention "
+        "among the kept tokens, and the Att-SVM direction of these sets of tokens. This sum predicts W better than the "
+        "direction alone, which in turn is better than the Att-SVM of one token per sequence. The error falls with the "
+        "dropped probabilities. (Means over the runs. Bottom: each run at its end; probabilities below 1e-60 are drawn "
+        "at 1e-60.)"
     )
     criterion = (
         "In each dimension the combined prediction has the smallest mean error, and a larger error than the "
@@ -166,7 +166,7 @@ class NonlinearHead(CrossAndSelf):
             "in more than one run of 20 it has a larger error than the direction alone": all(
                 np.mean(ends[d]["combined"] <= ends[d]["direction"] * (1 + 1e-9)) >= 0.95 for d in dims
             ),
-            "the direction of the kept sets is no better than that of single tokens": all(
+            "the direction of the kept sets is not better than that of single tokens": all(
                 mean[d]["direction"] < mean[d]["one token"] for d in dims
             ),
             "the error does not fall over the run": all(

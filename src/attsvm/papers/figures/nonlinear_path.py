@@ -91,14 +91,14 @@ class NonlinearPath(Figure):
     name = "nonlinear-path"
     paper = Paper.TOKEN_SELECTION
     order = 5
-    title = "Nonlinear heads: the regularisation path"
+    title = "Nonlinear prediction heads: the regularisation path"
     seconds = 45
     claim = (
-        "Attention is margin maximising with nonlinear heads, too. If in each sequence one token has a better score "
-        "than every mixture of tokens, by a margin proportional to the attention off that token, the regularisation "
-        "path converges to the Att-SVM of these tokens. Where a mixture has a better score, the path keeps several "
-        "tokens, and converges to the Att-SVM of the kept sets. (Medians over random problems; left: the condition "
-        "holds; right: it fails. Radii as multiples of the value of the Att-SVM of the optimal tokens.)"
+        "Attention also maximises a margin with nonlinear prediction heads. If in each sequence one token has a better "
+        "score than every mixture of tokens, by a margin proportional to the attention off that token, the "
+        "regularisation path converges to the Att-SVM of these tokens. If a mixture has a better score, the path keeps "
+        "several tokens, and converges to the Att-SVM of the kept sets. (Medians over random problems; left: the "
+        "condition holds; right: it fails. Radii as multiples of the value of the Att-SVM of the optimal tokens.)"
     )
     criterion = (
         "On every problem on which the condition holds the path is solved, selects the optimal tokens and ends within "
@@ -151,7 +151,7 @@ class NonlinearPath(Figure):
             passed,
             f"The condition holds on {at_optimal.size} of {sizes['problems'] * len(heads)} problems; there "
             f"the largest direction error to the Att-SVM of the optimal tokens is {at_optimal.max(initial=0):.1e}. "
-            f"Where it fails (heads without kinks), the largest error to the Att-SVM of the kept sets is "
+            f"Where it fails (prediction heads without kinks), the largest error to the Att-SVM of the kept sets is "
             f"{at_kept.max(initial=0):.1e}, the smallest to that of single tokens {at_single.min(initial=2):.1e}.",
         )
 

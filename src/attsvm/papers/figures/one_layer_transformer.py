@@ -80,10 +80,10 @@ class OneLayerTransformer(Figure):
     title = "A one-layer transformer: attention, value matrix and MLP"
     seconds = 15
     claim = (
-        "With a fixed MLP, W behaves like W_fin + R·W_mm of the tokens that are kept, whether the value matrix V is "
-        "trained or not. If the MLP is trained as well, with steps of equal length, the output of V and MLP outgrows "
-        "W, and W ends off this prediction. If the steps of W grow, so that W outgrows them, W converges to the "
-        "Att-SVM, of one token per sequence in nearly every run. (Mean direction errors over the runs that count.)"
+        "With a fixed MLP, W behaves like W_fin + R·W_mm for the kept tokens, whether the value matrix V is trained or "
+        "not. If the MLP is trained as well, with steps of equal length, the output of V and MLP outgrows W, and W "
+        "ends away from this prediction. If the steps of W grow, so that W outgrows them, W converges to the Att-SVM, "
+        "with one token per sequence in nearly every run. (Mean direction errors over the runs that count.)"
     )
     criterion = (
         "With a fixed MLP the combined prediction has the smallest mean error, and a median below the stated one in "
@@ -131,7 +131,7 @@ class OneLayerTransformer(Figure):
             "with a trained MLP and equal steps, W ends at the prediction": median[EQUAL] > 10 * median["W, V"],
             "with longer steps of W, a run is not decided": found[f"decided {FASTER}"].all(),
             "with longer steps of W, many runs keep several tokens": several[FASTER] <= 0.05,
-            "with longer steps of W, it does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
+            "with longer steps of W, W does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
         }
         summary = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in ways)
         return verdict(

@@ -151,12 +151,12 @@ class OptimizerNorms(Figure):
     title = "Which optimiser converges to which Att-SVM"
     seconds = 120
     claim = (
-        "Each optimiser converges to the Att-SVM of its own norm (framed), including cases that no theorem covers: "
-        "sign descent and Adam to the ℓ∞ Att-SVM, coordinate descent to the ℓ1 one, spectral descent and Muon to "
-        "the spectral one, and steepest descent in the Schatten-1.5 norm and in the group norms of the rows, ℓ2,1 and "
-        "ℓ∞,2, to those. Muon with its default settings, whose Newton-Schulz iteration stops early, is shown next "
-        "to the converged one without a claim (dashed). (Mean margin ratio over the seeds; steps that decay "
-        "relative to the weights.)"
+        "Each optimiser converges to the Att-SVM in its own norm (framed), including cases that no theorem covers. "
+        "These are ℓ∞ for sign descent and Adam, ℓ1 for coordinate descent, and the spectral norm for spectral descent "
+        "and Muon. Steepest descent is also shown in the Schatten-1.5 norm and in the group norms of the rows, ℓ2,1 "
+        "and ℓ∞,2. Muon with its default settings, whose Newton-Schulz iteration stops early, is shown next to the "
+        "converged one without a claim (dashed). (Mean margin ratio over the seeds; steps that decay relative to the "
+        "weights.)"
     )
     criterion = (
         "For every optimiser except Muon with default settings: on every seed the margin ratio is larger in its own "

@@ -55,10 +55,9 @@ class PathFigure(Figure):
     seconds = 20
     claim = (
         "Gradient descent from W = 0 and the minimisers of the loss in balls of the same norm start in the same "
-        "direction, differ in between, and end in the same direction: that of the Att-SVM of the tokens that the "
-        "run selects. Runs that end at non-optimal tokens are compared with the minimisers in a cone around their "
-        "limit. (Median and 10-90 % range over the seeds, at equal norms. Path and run: direction error to that "
-        "Att-SVM.)"
+        "direction, differ in between, and end in the same direction: the Att-SVM of the tokens that the run selects. "
+        "Runs that end at non-optimal tokens are compared with the minimisers in a cone around their limit. (Median "
+        "and 10-90 % range over the seeds, at equal norms. Path and run: direction error to that Att-SVM.)"
     )
     criterion = (
         "Every run is decided and every radius of a path converged. At the end, path and run are within the stated "

@@ -72,16 +72,17 @@ class RankFigure(CrossAndSelf):
     seconds = 90
     claim = (
         "Both solutions have rank at most min(n, d). The nuclear solution, to which training K and Q converges, has "
-        "the lower rank. Over W of rank at most m (d = 10, the two lower panels) the value falls with m to the nuclear "
-        "one, which it has from the rank of the nuclear solution on; K and Q with m columns converge to this solution."
+        "the lower rank. Over W of rank at most m (d = 10, the two lower panels), the value falls as m grows, and "
+        "equals the nuclear value once m reaches the rank of the nuclear solution. K and Q with m columns converge to "
+        "the solution of rank at most m."
     )
     criterion = (
         "Over the feasible problems (infeasible ones have no solution): no mean rank exceeds min(n, d); the nuclear "
         "mean never exceeds the Frobenius mean, and is at most 0.8 of it for d ≥ 10; all duality gaps are at most "
-        "1e-8. Values over W of rank at most m never rise with m, and are the nuclear ones, to 1e-8, exactly if the "
-        "nuclear solution has at most this rank. Of the decided runs of (K, Q) with m columns, nine in ten for each "
-        "m ≥ 2 and half for m = 1, which has the most local minima, end within the stated direction error of the "
-        "Att-SVM of this rank of their own tokens. None ends below its value; at most one in ten is undecided."
+        "1e-8. The values over W of rank at most m never rise with m, and equal the nuclear ones, to 1e-8, exactly if "
+        "the nuclear solution has at most this rank. Of the decided runs of (K, Q) with m columns, nine in ten for "
+        "each m ≥ 2 and half for m = 1, which has the most local minima, end within the stated direction error of the "
+        "Att-SVM of this rank for their own tokens. None ends below its value; at most one in ten is undecided."
     )
     ascending: ClassVar = ("dims",)
     full: ClassVar[Sizes] = {
@@ -168,7 +169,7 @@ class RankFigure(CrossAndSelf):
     def _told(self, sizes: Sizes, found: Arrays) -> str:
         each = zip(sizes["columns"]["m"], np.median(found["columns value"], axis=1), _shares(sizes, found), strict=True)
         summary = "; ".join(f"m = {m}: {value:.4g}, {share:.0%}" for m, value, share in each)
-        return f"Median value over the nuclear one, and share of runs with m columns that end there: {summary}."
+        return f"Median value / nuclear value, and share of the runs with m columns that end there: {summary}."
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
@@ -180,7 +181,7 @@ class RankFigure(CrossAndSelf):
         n, T, d = sizes["columns"]["shape"]
         for i, m in enumerate(sizes["columns"]["m"]):
             low, middle, high = np.quantile(found["columns value"][i], [0.1, 0.5, 0.9])
-            value = f"n = {n}, T = {T}, d = {d}, rank at most {m}: value over the nuclear one, median (10-90 %)"
+            value = f"n = {n}, T = {T}, d = {d}, rank at most {m}: value / nuclear value, median (10-90 %)"
             share = f"{_shares(sizes, found)[i]:.0%}"
             spread = f"{middle:.4f} ({low:.4f} to {high:.4f})"
             rows.append(Row(f"{value}; share of runs that end there", f"{spread}; {share}"))

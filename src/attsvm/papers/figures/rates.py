@@ -90,8 +90,8 @@ class RatesOfConvergence(Figure):
     seconds = 90
     claim = (
         "With a constant step, the directional Bregman divergence of ℓp mirror descent decreases at least as fast as "
-        "the proved bound, which is a power of log k up to log log k. Normalised steps make it a power of k. (Median "
-        "and range of the runs; grey: the bound, scaled to touch each median.)"
+        "the proved bound, which is a power of log k up to log log k. With normalised steps, it decreases like a power "
+        "of k. (Median and range of the runs; grey: the bound, scaled to touch each median.)"
     )
     criterion = (
         "The laws are fitted to the later half, on a logarithmic scale, of the steps since the last change of the "
@@ -140,7 +140,7 @@ class RatesOfConvergence(Figure):
         }
         return verdict(
             passed,
-            f"Over the bound that touches it, a run with a constant step is at most {worst:.3f}. AIC prefers the "
+            f"Divided by the bound that touches it, a run with a constant step is at most {worst:.3f}. AIC prefers the "
             f"poly-log law for {np.sum(slow < -CLEAR)} and the power law for {np.sum(slow > CLEAR)} of {slow.size} "
             f"runs with a constant step, and the power law for {np.sum(fast > CLEAR)} of {fast.size} normalised ones.",
         )

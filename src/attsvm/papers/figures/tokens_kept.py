@@ -68,12 +68,12 @@ class TokensKept(CrossAndSelf):
     name = "tokens-kept"
     paper = Paper.TRANSFORMERS
     order = 7
-    title = "Tokens kept under the head v'o − λ‖o‖²"
+    title = "Tokens kept with the prediction head v'o − λ‖o‖²"
     seconds = 30
     claim = (
-        "On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from one token "
-        "to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the simplex "
-        "closest to γ/(2λ), where γ are the token scores."
+        "On orthonormal tokens, the prediction head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from "
+        "one token to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the "
+        "simplex closest to γ/(2λ), where γ are the token scores."
     )
     criterion = (
         "The mean number of tokens kept (probability above 1e-3) grows with every λ, and in 19 of 20 runs no larger "
@@ -117,7 +117,7 @@ class TokensKept(CrossAndSelf):
             passed,
             f"The mean number of tokens kept grows from {mean[0]:.2f} at λ = {sizes['lambda'][0]:g} to {mean[-1]:.2f} "
             f"at λ = {sizes['lambda'][-1]:g}. {found['same'].mean():.1%} of the runs keep the tokens of the optimum; "
-            f"the largest difference of an attention from it is {found['error'].max():.1e}.",
+            f"the largest difference between an attention and the optimum is {found['error'].max():.1e}.",
         )
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:

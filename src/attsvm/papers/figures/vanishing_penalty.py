@@ -76,9 +76,9 @@ class VanishingPenalty(Figure):
     title = "Vanishing penalties compared with growing balls"
     seconds = 15
     claim = (
-        "The minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM as λ → 0, those of the loss plus "
-        "λ(‖K‖² + ‖Q‖²) to the nuclear Att-SVM of KQ', and those of the loss plus λ‖W‖_p^p to the ℓp Att-SVM. Each is "
-        "also the minimiser in the ball of its own radius R, and dL/dR there is minus the slope of the penalty. The "
+        "As λ → 0, the minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM. With λ(‖K‖² + ‖Q‖²), KQ' "
+        "converges to the nuclear Att-SVM, and with λ‖W‖_p^p, W converges to the ℓp Att-SVM. Each minimiser also "
+        "minimises the loss in the ball of its own radius R, and dL/dR there is minus the slope of the penalty. The "
         "radius grows like log(1/λ). (Medians over the seeds; lines: penalties, markers: balls of the same radius.)"
     )
     criterion = (
@@ -126,8 +126,8 @@ class VanishingPenalty(Figure):
         }
         return verdict(
             passed,
-            f"At λ = exp({sizes['log_penalties'][-1]:g}) the largest direction error to the Att-SVM of the own norm is "
-            f"{own:.1e}, the smallest to that of another norm {other:.1e}. Penalty to ball: at most {apart:.1e}. "
+            f"At λ = exp({sizes['log_penalties'][-1]:g}) the largest direction error to the Att-SVM in the own norm is "
+            f"{own:.1e}, the smallest to one in another norm {other:.1e}. Penalty to ball: at most {apart:.1e}. "
             f"Logarithms of both slopes differ by at most {mismatch:.1e}.",
         )
 

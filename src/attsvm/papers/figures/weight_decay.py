@@ -57,13 +57,14 @@ def _norm(norm: str, sizes: Sizes) -> Arrays:
 class WeightDecayFigure(Figure):
     name = "weight-decay"
     paper = Paper.OURS
-    title = "What decoupled weight decay leaves of the logit gap"
+    title = "The logit gap under decoupled weight decay"
     seconds = 60
     claim = (
         "Steps of length one in a norm N with decoupled weight decay λ end at a stationary point of the loss in the "
-        "ball N(W) ≤ R = 1/λ. The least gap between the logits of the selected and the other tokens is at most R/V, V "
-        "the value of the Att-SVM, and the least probability at most 1/(1 + exp(−R/V)). For small λ the gap follows a "
-        "closed form of the multipliers of the Att-SVM. (Markers: trained; lines: caps; crosses: closed form; medians.)"
+        "ball N(W) ≤ R = 1/λ. With the value V of the Att-SVM, the smallest gap between the logits of the selected and "
+        "the other tokens is at most R/V, and the smallest probability at most 1/(1 + exp(−R/V)). For small λ, a "
+        "closed form in the multipliers of the Att-SVM gives the gap. (Markers: trained; lines: caps; crosses: closed "
+        "form; medians.)"
     )
     criterion = (
         "No trained run exceeds the caps of its tokens. The median direction error between run and limit is below the "
@@ -119,8 +120,8 @@ class WeightDecayFigure(Figure):
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure, (upper, lower) = panels(4.2, 2, sharex=True)
-        set_axes(upper, y="least logit gap", log="xy")
-        set_axes(lower, x=r"weight decay $\lambda$", y="least probability", log="x")
+        set_axes(upper, y="smallest logit gap", log="xy")
+        set_axes(lower, x=r"weight decay $\lambda$", y="smallest probability", log="x")
         decays = np.array(sizes["decays"])
         for (colour, dashes), norm in zip(LINES, sizes["norms"], strict=False):
             middle = {
