@@ -4,10 +4,10 @@
         [--out out/peers] [--data ../shared/data]
 
 The peers are optional; a line names what is not installed, and the table has no rows of it. Cases are measured in
-processes of their own, with one thread, and kept in a file of JSON lines for each part; a later call goes on. Methods of
-one case take turns. Seconds are processor time. A cell is the mean over repetitions ± half the width of Student's 95 %
-interval. Repetitions differ in their problems, splits or seeds. ▲ and ▼ are at cells of peers: the interval is on the
-better or on the worse side of the intervals of all rows of attsvm on the same data.
+processes of their own, with one thread, and kept in a file of JSON lines for each part; a later call goes on. Methods
+of one case take turns. Seconds are processor time. A cell is the mean over repetitions ± half the width of Student's
+95 % interval. Repetitions differ in their problems, splits or seeds. A cell of a peer has ▲ or ▼ if its interval is on
+the better or on the worse side of the intervals of all rows of attsvm on the same data.
 """
 
 import one_thread  # noqa: F401  # isort: skip

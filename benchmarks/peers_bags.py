@@ -133,7 +133,7 @@ def report(run: Run) -> None:
     if rows := run.rows(cases):
         run.table(rows, [*columns, seconds])
 
-    bags, test, dim = (8, 4, 64) if run.quick else (40, 20, 512)
+    bags, test, dim = (8, 4, 64) if run.quick else (24, 20, 512)
     rows = []
     for rep in range(run.repetitions):
         folder = run.out / f"slides-{rep}"

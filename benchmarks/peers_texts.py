@@ -72,7 +72,7 @@ def report(run: Run) -> None:
         return
     cases: list[Case] = [
         {"train": train, "test": 500 if run.quick else 2000, "rep": rep, "method": name, "folder": str(folder)}
-        for train in ((300,) if run.quick else (500, 2000))
+        for train in ((300,) if run.quick else (500,))
         for rep in range(run.repetitions)
         for name in NAMES
     ]
