@@ -161,7 +161,10 @@ def main() -> None:
         print(f"## {part}\n", flush=True)
         repetitions = min(2, options.repetitions) if options.quick else options.repetitions
         run = Run(part, options.quick, options.out.resolve(), options.data.resolve(), repetitions)
-        import_module(f"peers_{part}").report(run)
+        try:
+            import_module(f"peers_{part}").report(run)
+        except ModuleNotFoundError as error:
+            print(f"{part} are left out: pip install {error.name}", flush=True)
 
 
 if __name__ == "__main__":
