@@ -59,12 +59,12 @@ def vectorised(data: Data, p: float = 2) -> Answer:
     return rows.answer(weights.value, constraint.dual_value)
 
 
-def nuclear(data: Data, solver: str) -> Answer:
+def nuclear(data: Data, solver: str, **options: Any) -> Answer:
     """Smallest nuclear norm, all constraints as one expression; W is a matrix variable."""
     rows = Rows.of(data)
     weights = cp.Variable((rows.left.shape[1], rows.right.shape[1]))
     constraint = cp.sum(cp.multiply(rows.left @ weights, rows.right), axis=1) >= 1
-    cp.Problem(cp.Minimize(cp.normNuc(weights)), [constraint]).solve(solver=solver)
+    cp.Problem(cp.Minimize(cp.normNuc(weights)), [constraint]).solve(solver=solver, **options)
     return rows.answer(weights.value, constraint.dual_value)
 
 

@@ -86,8 +86,11 @@ class SetKernelSVC:
         return kernel / np.sqrt(np.outer(left, right))
 
     def predict(self, bags):
+        return (self.decision_function(bags) > 0).astype(int)
+
+    def decision_function(self, bags):
         own = np.array([self.kernel(bags[[i]], bags[[i]], self.gamma)[0, 0] for i in range(len(bags))])
-        return self.model.predict(self.normalized(self.kernel(bags, self.bags, self.gamma), own, self.own))
+        return self.model.decision_function(self.normalized(self.kernel(bags, self.bags, self.gamma), own, self.own))
 
 
 class MILBoost:

@@ -1,4 +1,4 @@
-"""Bags of the size of pathology slides: prompt attention and detectors beside the ABMIL of torchmil, in one run.
+"""Bags of the size of pathology slides: prompt attention and detectors beside models of torchmil, in one run.
 
 100 bags of 2,000 to 10,000 instances with 512 features in float32, 1.24 GB; of a positive bag 1 % of the instances are
 shifted by 2 along 8 axes. 40 more bags are the test. Each row is a process of its own. Its memory is the largest
@@ -27,6 +27,7 @@ from sklearn.metrics import roc_auc_score
 
 ROWS = {
     "abmil-list": "torchmil ABMIL, list",
+    "dsmil-list": "torchmil DSMIL, list",
     "attention-list": "AttentionClassifier, list",
     "attention-mapped": "AttentionClassifier, memory-mapped",
     "detectors-list": "DetectorClassifier, list",
@@ -70,16 +71,18 @@ class Peak:
             time.sleep(0.01)
 
 
-class ABMIL:
-    """As torchmil's examples train it: a step of Adam for each bag."""
+class Torchmil:
+    """A model of torchmil with its defaults, as its examples train them: a step of Adam for each bag."""
 
-    def __init__(self, dim, epochs):
+    def __init__(self, kind, dim, epochs, seed=0):
         import torch
-        from torchmil.models import ABMIL
+        from torchmil import models
 
         torch.set_num_threads(1)
-        torch.manual_seed(0)
-        self.torch, self.net, self.epochs = torch, ABMIL(in_shape=(dim,), att_dim=128, gated=False), epochs
+        torch.manual_seed(seed)
+        # the decision of DSMIL is the mean of those of the bag and of its critical instance, which its loss has
+        self.torch, self.epochs, self.is_dsmil = torch, epochs, kind == "DSMIL"
+        self.net = getattr(models, kind)(in_shape=(dim,), att_dim=128)
 
     def fit(self, bags, labels):
         optimizer = self.torch.optim.Adam(self.net.parameters(), 1e-3)
@@ -93,12 +96,21 @@ class ABMIL:
                 sum(losses.values()).backward()
                 optimizer.step()
         self.pass_seconds = (time.process_time() - began) / self.epochs
+        return self
 
     def scores(self, bags):
         self.net.eval()
         with self.torch.no_grad():
-            found = [self.net(self.torch.from_numpy(np.array(bag))[None], return_att=True) for bag in bags]
-        return [float(output) for output, _ in found], np.concatenate([attention[0].numpy() for _, attention in found])
+            found = [self.of_bag(self.torch.from_numpy(np.array(bag))[None]) for bag in bags]
+        return [float(decision) for decision, _ in found], np.concatenate([scores.ravel() for _, scores in found])
+
+    def of_bag(self, x):
+        """The decision, and the scores of the instances: their attention, or their logits in DSMIL."""
+        if not self.is_dsmil:
+            decision, attention = self.net(x, return_att=True)
+            return decision, attention.numpy()
+        decision, logits = self.net(x, return_inst_pred=True)
+        return (decision + logits.max()) / 2, logits.numpy()
 
 
 class Ours:
@@ -132,7 +144,7 @@ def sequences(folder, name):
 
 
 def measure(row, folder, epochs, steps):
-    """One row of the table, printed as JSON."""
+    """One row of the table."""
     kind, form = row.split("-")
     train, test = np.load(folder / "train.npz"), np.load(folder / "test.npz")
     table, bags = np.load(folder / "train.npy", mmap_mode="r"), None
@@ -143,12 +155,13 @@ def measure(row, folder, epochs, steps):
     wall, processor = time.perf_counter(), time.process_time()
     bags = sequences(folder, "train") if bags is None else bags
     classes = {"attention": "AttentionClassifier", "detectors": "DetectorClassifier"}
-    model = ABMIL(bags[0].shape[1], epochs) if kind == "abmil" else Ours(classes[kind], steps)
+    ours = kind in classes
+    model = Ours(classes[kind], steps) if ours else Torchmil(kind.upper(), bags[0].shape[1], epochs)
     model.fit(bags, train["labels"])
     spent = time.process_time() - processor, time.perf_counter() - wall
     above, size = peak.largest - peak.base, (folder / "train.npy").stat().st_size
     decision, instances = model.scores(sequences(folder, "test"))
-    found = {
+    return {
         "pass": model.pass_seconds,
         "processor": spent[0],
         "wall": spent[1],
@@ -156,23 +169,22 @@ def measure(row, folder, epochs, steps):
         "ratio": above / size,
         "auroc": roc_auc_score(test["labels"], decision),
         "instances": roc_auc_score(test["shifted"], instances),
-        "steps": epochs * len(train["labels"]) if kind == "abmil" else model.model.n_iter_,
+        "steps": int(model.model.n_iter_) if ours else epochs * len(train["labels"]),
     }
-    print(json.dumps(found))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bags", type=int, default=100)
     parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--epochs", type=int, default=5, help="of ABMIL")
+    parser.add_argument("--epochs", type=int, default=5, help="of the models of torchmil")
     parser.add_argument("--steps", type=int, default=400, help="most steps of attsvm's classifiers")
     parser.add_argument("--folder", type=Path, help="where the bags are kept; by default they are removed")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        return measure(arguments.one, arguments.folder, arguments.epochs, arguments.steps)
+        return print(json.dumps(measure(arguments.one, arguments.folder, arguments.epochs, arguments.steps)))
     with tempfile.TemporaryDirectory() as made:
         folder = arguments.folder or Path(made)
         for name, bags, seed in (("train", arguments.bags, 1), ("test", 40, 2)):
