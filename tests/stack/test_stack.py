@@ -334,3 +334,8 @@ def test_heads_of_a_layer_are_compared_with_each_other():
 def test_what_is_not_known_of_steps_is_not_recorded_as_known():
     stack = drawn()
     assert stack.train(steps=1, optimizer=optax.adamw(0.01, weight_decay=0.1)).weight_decay is None
+
+
+def test_products_of_many_factors_have_more_terms_than_an_integer_of_64_bits():
+    run = drawn(11).train(steps=1, attention="factored")
+    assert np.isfinite(run.loss)
