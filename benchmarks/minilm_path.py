@@ -61,13 +61,13 @@ def main() -> None:
         "to [CLS], [SEP] | itself | the word before |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for depth in range(layers):
+    for depth, number in enumerate(reversed(range(layers))):
         shares = []
         for attention in sentences:
             T = attention.shape[-1]
             on, below = path_of(attention, 0.0)[depth : depth + 2]
             strong = path_of(attention, STRONG)[depth + 1]
-            of_path = attention[layers - 1 - depth][:, on]  # (heads, positions on the path, T)
+            of_path = attention[number][:, on]  # (heads, positions on the path, T)
             largest, selected, own = of_path.max(axis=-1), of_path.argmax(axis=-1), np.flatnonzero(on)
             shares.append(
                 [
@@ -80,7 +80,7 @@ def main() -> None:
                     np.mean(selected == own - 1),
                 ]
             )
-        print(f"| {layers - depth} | {' | '.join(f'{x:.0%}' for x in np.mean(shares, axis=0))} |")
+        print(f"| {number} | {' | '.join(f'{x:.0%}' for x in np.mean(shares, axis=0))} |")
 
 
 if __name__ == "__main__":

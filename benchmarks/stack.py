@@ -159,11 +159,11 @@ def errors_and_ratios(stack: attsvm.Stack, run: attsvm.StackRun) -> tuple[np.nda
     saturated = (np.asarray(stack.saturation(run)) > 0.99) & np.isfinite(margins.reshape(len(margins), -1)).all(axis=1)
     margins = np.where(np.isfinite(margins), margins, 0.0)
     errors, ratios = [], []
-    for number, solution in enumerate(solutions, start=1):
+    for number, solution in enumerate(solutions):
         assert (np.asarray(solution.status) == "optimal")[saturated].all()
         weights, norm = run.weights[f"W{number}"], solution.norm
         errors.append(_over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max))
-        ratio = margins[:, number - 1] * solution.value / norm.values(weights * _scale(run, weights), 2)
+        ratio = margins[:, number] * solution.value / norm.values(weights * _scale(run, weights), 2)
         ratios.append(_over_heads(ratio, stack, np.min))
     return np.array(errors), np.array(ratios), saturated
 
@@ -171,8 +171,8 @@ def errors_and_ratios(stack: attsvm.Stack, run: attsvm.StackRun) -> tuple[np.nda
 def errors_with_ties(stack: attsvm.Stack, run: attsvm.StackRun, errors: np.ndarray) -> np.ndarray:
     """The errors (L, problems), with ties where these are possible."""
     found = errors.copy()
-    for number in range(1, stack.layers):
-        layer, margin = stack.layer(run, number), stack.margins(run)[:, number - 1]
+    for number in range(stack.layers - 1):
+        layer, margin = stack.layer(run, number), stack.margins(run)[:, number]
         weights, problem = run.weights[f"W{number}"], layer.problem
         logits = np.where(problem.canonical.allowed, token_logits(problem, layer.weights), -np.inf)
         gaps = logits.max(axis=-1, keepdims=True) - logits
@@ -182,7 +182,7 @@ def errors_with_ties(stack: attsvm.Stack, run: attsvm.StackRun, errors: np.ndarr
         # the weights over their margin satisfy all constraints but the ties
         possible = margin * solution.value <= 1.001 * solution.norm.values(weights, 2)
         tied = _over_heads(attsvm.direction_error(weights, solution, axis=(-2, -1)), stack, np.max)
-        found[number - 1] = np.where(_over_heads(possible, stack, np.min), tied, errors[number - 1])
+        found[number] = np.where(_over_heads(possible, stack, np.min), tied, errors[number])
     return found
 
 
@@ -195,10 +195,10 @@ def line_of(stack: attsvm.Stack, run: attsvm.StackRun) -> str:
     tied = errors
     if run.attention == "combined" and stack.residual:
         tied = errors_with_ties(stack, run, errors)
-    first = stack.layer(run, 1)
+    first = stack.layer(run, 0)
     plain = attsvm.solve_svm(first.problem, first.selected, run.limit.norm)
     feasible = np.asarray(plain.status) == "optimal"
-    of_plain = attsvm.direction_error(run.weights["W1"][feasible], plain.direction[feasible], axis=(-2, -1))
+    of_plain = attsvm.direction_error(run.weights["W0"][feasible], plain.direction[feasible], axis=(-2, -1))
     apart = stack.margins(run).reshape(len(saturated), -1)[saturated]
     within = apart.max(axis=1) <= 1.01 * apart.min(axis=1)
     errors, ratios, tied = errors[:, saturated], ratios[:, saturated], tied[:, saturated]
@@ -266,9 +266,9 @@ def induction(number: int, steps: int, seed: int, n: int = 48, T: int = 6, words
     head[:, :words] = 3.0 * np.eye(words)
     stack = attsvm.Stack(attsvm.Problem(tokens, labels, queries, head), 2, causal=True, values=copies)
     # random weights of the usual size end elsewhere in some runs
-    init = {name: 0.01 * generator.standard_normal((number, d, d)) for name in ("W1", "W2")}
+    init = {name: 0.01 * generator.standard_normal((number, d, d)) for name in ("W0", "W1")}
     run = stack.train(steps=steps, loss="cross_entropy", init=init, record=1)
-    lower, upper = (stack.layer(run, layer).selected.argmax(axis=-1) for layer in (1, 2))
+    lower, upper = (stack.layer(run, layer).selected.argmax(axis=-1) for layer in (0, 1))
     at_b = np.take_along_axis(lower, (first + 1)[..., None], axis=-1)[..., 0]
     right = ((upper == first + 1) & (at_b == first)).all(axis=-1)
     saturated = np.asarray(stack.saturation(run)) > 0.99

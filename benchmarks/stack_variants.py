@@ -66,17 +66,17 @@ def forward(variant: str, trained: dict[str, Any], given: dict[str, Any]) -> tup
     every = {**given, **trained}
     layers = sum(name.startswith("W") for name in trained)
     x, seen, attentions = every["X"], [], []
-    for number in range(1, layers):
+    for number in range(layers - 1):
         keys = read(variant, x)
         attention, selected, rest = pooled(every[f"W{number}"], keys, keys, given["allowed"])
         seen.append(keys)
         attentions.append(attention)
         x = x + selected + rest
         if "MLP" in variant:
-            hidden = jax.nn.relu(jnp.einsum("ntd,wd->ntw", x, every["B"][number - 1]))
-            x = x + jnp.einsum("ntw,dw->ntd", hidden, every["A"][number - 1])
+            hidden = jax.nn.relu(jnp.einsum("ntd,wd->ntw", x, every["B"][number]))
+            x = x + jnp.einsum("ntw,dw->ntd", hidden, every["A"][number])
     keys = read(variant, x)
-    attention, selected, rest = pooled(every[f"W{layers}"], keys, given["Z"][:, None], given["in_use"][:, None])
+    attention, selected, rest = pooled(every[f"W{layers - 1}"], keys, given["Z"][:, None], given["in_use"][:, None])
     output = jnp.einsum("nqd,d->n", selected, given["v"]) + jnp.einsum("nqd,d->n", rest, given["v"])
     return [*seen, keys], [*attentions, attention[:, 0]], output
 
@@ -105,7 +105,7 @@ def step(variant: str, given: dict[str, Any], trained: dict[str, Any], k: Any) -
 
 def start(variant: str, layers: int, number: int, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     problem, generator = random_problem(N, T, D, seed=seed, batch=(number,)), np.random.default_rng(seed)
-    trained = {f"W{i}": generator.normal(scale=D**-0.5, size=(number, D, D)) for i in range(1, layers + 1)}
+    trained = {f"W{i}": generator.normal(scale=D**-0.5, size=(number, D, D)) for i in range(layers)}
     in_use = np.ones((number, N, T), bool)
     in_use[:, 0, -1] = variant != "masked"
     allowed = np.broadcast_to(in_use[:, :, None], (number, N, T, T)).copy()
@@ -131,7 +131,7 @@ def measured(variant: str, layers: int, number: int, steps: int, seed: int) -> s
     least, margins, errors, ratios, plain = attentions[-1].max(axis=-1).min(axis=-1), [], [], [], []
     for index in reversed(range(layers)):
         last = index == layers - 1
-        W, selected = trained[f"W{index + 1}"], attentions[index].argmax(axis=-1)
+        W, selected = trained[f"W{index}"], attentions[index].argmax(axis=-1)
         queries, allowed = (given["Z"], given["in_use"]) if last else (seen[index], given["allowed"])
         query_mask = None if last else given["in_use"]
         problem = attsvm.Problem(seen[index], queries=queries, mask=allowed, query_mask=query_mask)

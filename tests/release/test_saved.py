@@ -53,6 +53,18 @@ def test_a_run_of_an_earlier_version_continues(version):
     assert np.linalg.norm(further.weights) > np.linalg.norm(run.weights)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_stack_of_an_earlier_version_counts_its_layers_from_0_and_continues(version):
+    stack = attsvm.Stack(attsvm.Problem.load(FILES / version / "problem.npz"), layers=2)
+    run = attsvm.StackRun.load(FILES / version / "stack.npz")
+    with np.load(FILES / version / "stack.npz") as archive:
+        for number in (0, 1):
+            assert (stack.layer(run, number).weights == archive[f"weights/W{number + 1}"] * np.exp(run.log_scale)).all()
+    further = stack.train(init=run, steps=10)
+    assert further.step == run.step + 10
+    assert np.linalg.norm(further.weights["W0"]) > np.linalg.norm(run.weights["W0"])
+
+
 @pytest.mark.parametrize("version", [version for version in VERSIONS if (FILES / version / "sweep").exists()])
 def test_a_sweep_of_an_earlier_version_opens_and_is_refused_a_continuation(version, tmp_path):
     pytest.importorskip("zarr")

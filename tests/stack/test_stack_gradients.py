@@ -28,7 +28,7 @@ def loss_by_definition(stack, parameters):
     for i in range(N):
         x = exact(given.tokens[i])
         in_use = np.ones(T, bool) if given.mask is None else given.mask[i]
-        for number in range(1, stack.layers):
+        for number in range(stack.layers - 1):
             new = [x[t] * int(stack.residual) for t in range(T)]
             for t in range(T):
                 allowed = in_use & (np.arange(T) <= t) if stack.causal else in_use
@@ -37,11 +37,11 @@ def loss_by_definition(stack, parameters):
                         continue
                     o = pooled(x[allowed], weights(parameters, number, h), x[t])
                     if values is not None:
-                        o = np.reshape(values, (heads, stack.layers - 1, D, D))[h, number - 1] @ o
+                        o = np.reshape(values, (heads, stack.layers - 1, D, D))[h, number] @ o
                     new[t] = new[t] + o
             x = np.array(new)
         z = exact(given.queries[i])
-        f = sum(v[h] @ pooled(x[in_use], weights(parameters, stack.layers, h), z) for h in range(heads))
+        f = sum(v[h] @ pooled(x[in_use], weights(parameters, stack.layers - 1, h), z) for h in range(heads))
         total += mpmath.exp(-f * int(given.labels[i]))
     return total / N
 
@@ -119,9 +119,9 @@ def test_gradient_of_each_layer_is_relatively_exact(case, size):
     values = None if heads is None else generator.standard_normal((heads, options["layers"] - 1, D, D))
     stack = attsvm.Stack(drawn, values=values, **options)
     columns = D if rank is None else rank
-    names = [f"W{number}" for number in range(1, stack.layers + 1)]
+    names = [f"W{number}" for number in range(stack.layers)]
     if rank is not None:
-        names = [f"{name}{number}" for number in range(1, stack.layers + 1) for name in "KQ"]
+        names = [f"{name}{number}" for number in range(stack.layers) for name in "KQ"]
     power = 1 if rank is None else 0.5
     parameters = {name: size**power * generator.standard_normal((heads or 1, D, columns)) for name in names}
     attention = parse_attention("combined" if rank is None else "factored", drawn, rank)

@@ -615,3 +615,11 @@ def test_the_divergence_of_a_norm_is_found_by_its_type():
     assert divergence_of(Lp(1.0)) is None
     a, b = np.array([1.0, 2.0]), np.array([2.0, 1.0])
     assert divergence_of(Lp(1.5))(a, b) == attsvm.measures.bregman_divergence(a, b, 1.5)
+
+
+def test_the_repr_of_a_prediction_is_short():
+    problem = random_problem(3, 4, 5, seed=0, batch=(2,))
+    run = attsvm.train(problem, steps=5)
+    for one in (attsvm.predict_direction(problem, run), attsvm.predict_direction(problem[0], run[0])):
+        assert len(repr(one)) <= 100
+        assert one.standing in repr(one)

@@ -30,10 +30,10 @@ copies[0, -len(words) :, : len(words)] = np.eye(len(words))
 head[:, : len(words)] = 3 * np.eye(len(words))
 
 stack = attsvm.Stack(attsvm.Problem(tokens, labels, queries, head), layers=2, causal=True, values=copies)
-start = {name: 0.01 * generator.standard_normal((d, d)) for name in ("W1", "W2")}
+start = {name: 0.01 * generator.standard_normal((d, d)) for name in ("W0", "W1")}
 run = stack.train(steps=2000, loss="cross_entropy", init=start)
 
-lower, upper = (stack.layer(run, number).selected.argmax(axis=-1) for number in (1, 2))
+lower, upper = (stack.layer(run, number).selected.argmax(axis=-1) for number in (0, 1))
 print(f"b is selected in {np.mean(upper == first + 1):.0%} of the sequences")
 print(f"and has read a in {np.mean(lower[np.arange(n), upper] == upper - 1):.0%}")
 

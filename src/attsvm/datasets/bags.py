@@ -32,6 +32,10 @@ class Bags:
     test_labels: Int[np.ndarray, " m"]
     test_digits: Int[np.ndarray, " M"]
 
+    def __repr__(self) -> str:
+        positive = f"{self.train_labels.mean():.0%} and {self.test_labels.mean():.0%}"
+        return f"Bags({len(self.train)} for training and {len(self.test)} for testing, {positive} positive)"
+
 
 def digit_bags(
     num_train: int = 1000,

@@ -30,7 +30,7 @@ def stack_run(
     index = tuple(check_integer("trial", i, 0, size - 1) for i, size in zip(index, run.batch_shape, strict=True))
     number = stack.problem.tokens.shape[-3]
     shown = [check_integer("sequences", i, 0, number - 1) for i in (range(number) if sequences is None else sequences)]
-    layers = [stack.layer(run, number) for number in range(1, stack.layers + 1)]
+    layers = [stack.layer(run, number) for number in range(stack.layers)]
 
     def any_head(x: np.ndarray) -> np.ndarray:
         return x[index][shown] if stack.problem.num_heads is None else np.asarray(x[index].any(axis=0))[shown]
@@ -73,4 +73,4 @@ def draw_layers(
         for t in np.flatnonzero(last[i]).tolist():
             axis.plot([x[t], middle], [num_layers - 1, num_layers], color=style.VERMILLION, linewidth=0.8)
     axis.set_xticks([])
-    axis.set_yticks(range(num_layers + 1), [*(f"tokens of layer {k}" for k in range(1, num_layers + 1)), "query"])
+    axis.set_yticks(range(num_layers + 1), [*(f"tokens of layer {k}" for k in range(num_layers)), "query"])

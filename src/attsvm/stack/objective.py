@@ -31,7 +31,8 @@ MOST_NUMBERS = 8_192
 class StackObjective(Objective):
     """(1/N) Σ ℓ(f, y), where f reads a token of the last of several layers.
 
-    ``attention`` is the parametrization of each layer; the parameters of layer l have its names followed by l.
+    ``attention`` is the parametrization of each layer; the parameters of layer l, counted from 0, have its names
+    followed by l.
     """
 
     num_layers: int = 2
@@ -43,7 +44,7 @@ class StackObjective(Objective):
     several_layers = True
 
     def names(self, layer: int) -> tuple[str, ...]:
-        """The parameters of a layer, which count from 1."""
+        """The parameters of a layer, from 0."""
         of_one = ("K", "Q") if self.attention.takes_rank else ("W",)
         return tuple(f"{name}{layer}" for name in of_one)
 
@@ -65,21 +66,21 @@ class StackObjective(Objective):
         gradients: list[Array] = []
         logs: list[Array] = []
         kept: Sloped | None = None
-        for number in range(self.num_layers, 0, -1):
+        for number in reversed(range(self.num_layers)):
             # the query of the last layer is given; those of the others are their tokens
-            pulled = pull_back(layers[number - 1], slope, kept, of_queries=number < self.num_layers)
+            pulled = pull_back(layers[number], slope, kept, of_queries=number < self.num_layers - 1)
             gradients.insert(0, pulled.weights)
             logs.insert(0, pulled.log_scale)
-            if number > 1:
+            if number > 0:
                 of_tokens = summed(self._of_heads(pulled.tokens))
-                slope = self._into_heads(of_tokens, length, fixed[VALUES][number - 2] if VALUES in fixed else None)
+                slope = self._into_heads(of_tokens, length, fixed[VALUES][number - 1] if VALUES in fixed else None)
                 # each head adds its share of what the residual passes on
                 whole = self._into_heads(of_tokens, length)
                 kept = Sloped(whole.direction, whole.log - np.log(self.heads.count)) if self.residual else None
         (gradient,) = pull_weights(gradients)
         layers_apart = (
             ScaledGradient.shared({name: gradient[name] for name in self.names(number)}, log)
-            for number, log in enumerate(logs, start=1)
+            for number, log in enumerate(logs)
         )
         return self.mean_loss(outputs, data), reduce(or_, layers_apart)._replace(gradient=gradient)
 
@@ -99,7 +100,7 @@ class StackObjective(Objective):
 
     def weights(self, parameters: Parameters) -> list[Array]:
         """W of each layer, shape (d, d_q, B)."""
-        each = [[parameters[name] for name in self.names(layer)] for layer in range(1, self.num_layers + 1)]
+        each = [[parameters[name] for name in self.names(layer)] for layer in range(self.num_layers)]
         return [x[0] if len(x) == 1 else contract("km,em->ke", *x) for x in each]
 
     def forward(self, weights: Sequence[Array], fixed: Parameters, data: ProblemData) -> list[Attended]:
@@ -108,7 +109,7 @@ class StackObjective(Objective):
         allowed = self._self_mask(data)
         tokens, of_one = (LayerTokens(x, None, x) for x in (data.tokens, self._of_one_head(data.tokens)))
         found: list[Attended] = []
-        for number, W in enumerate(weights[:-1], start=1):
+        for number, W in enumerate(weights[:-1]):
             found.append(attend(W, tokens, tokens.whole, allowed))
             of_one = self._next_tokens(of_one, found[-1], fixed, number)
             assert of_one.rest is not None
@@ -125,7 +126,7 @@ class StackObjective(Objective):
             return LayerTokens.of(limit, layer.rest_of_output(kept_rest))
 
         def summed(of_heads: Array, kept: Array | None) -> Array:
-            total = self.heads.total(contract("de,nte->ntd", fixed[VALUES][number - 1], of_heads))
+            total = self.heads.total(contract("de,nte->ntd", fixed[VALUES][number], of_heads))
             return settle(total) if kept is None else added(total, kept)
 
         return LayerTokens.of(summed(layer.winning, kept_limit), summed(layer.rest_of_output(), kept_rest))
@@ -163,8 +164,8 @@ class StackObjective(Objective):
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the parameters of all layers, without the axes of batch and attention heads."""
         found, m = dict[str, tuple[int, ...]](), self.attention.rank
-        for number in range(1, self.num_layers + 1):
-            width = problem.query_dim if number == self.num_layers else problem.dim
+        for number in range(self.num_layers):
+            width = problem.query_dim if number == self.num_layers - 1 else problem.dim
             sizes = [(problem.dim, width)] if m is None else [(problem.dim, m), (width, m)]
             found.update(zip(self.names(number), sizes, strict=True))
         return found
@@ -198,7 +199,7 @@ class StackObjective(Objective):
 
     def num_factors(self, trained: Collection[str]) -> int:
         """Count the factors of one layer."""
-        return len(self.names(1))
+        return len(self.names(0))
 
     def numbers_between_layers(self, sequences: int, problem: Problem) -> int:
         """Limit and rest of the tokens of all layers."""

@@ -43,7 +43,7 @@ class Layer(NamedTuple):
     --------
     >>> import attsvm
     >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
-    >>> layer = stack.layer(stack.train(steps=2000), 1)
+    >>> layer = stack.layer(stack.train(steps=2000), 0)
     >>> layer.problem
     Problem(2 sequences × 3 tokens, d = 6; 3 queries per sequence, d_q = 6)
     >>> attsvm.solve_svm(layer.problem, layer.selected, relaxed=layer.relaxed).status.value
@@ -63,7 +63,7 @@ def layers_of(stack: StackLayout, run: StackRun) -> tuple[list[Layer], list[Bool
     heads = stack.problem.heads_shape
     of_batch = run.batch_shape
     tokens = np.broadcast_to(_of_one_head(stack, stack.problem.tokens), of_batch + stack.problem.tokens.shape[-3:])
-    for number in range(1, stack.layers + 1):
+    for number in range(stack.layers):
         problem = _problem(stack, run, tokens, number)
         weights = _true_weights(run, number)
         attention = attention_of(problem, weights)
@@ -71,12 +71,12 @@ def layers_of(stack: StackLayout, run: StackRun) -> tuple[list[Layer], list[Bool
         selected = _with_equal(tokens, logits.argmax(axis=-1), problem, heads)
         probability = np.where(problem.canonical.active, np.sum(attention * selected, axis=-1), 0.0)
         found.append((problem, weights, selected, probability))
-        if number < stack.layers:
+        if number < stack.layers - 1:
             tokens = _next_tokens(stack, tokens, attention, number)
     path = _path(stack, [selected for _, _, selected, _ in found], heads)
     layers = []
-    for number, (problem, weights, selected, probability) in enumerate(found, start=1):
-        on_path = None if number == stack.layers else path[number]
+    for number, (problem, weights, selected, probability) in enumerate(found):
+        on_path = None if number == stack.layers - 1 else path[number + 1]
         # the path is that of the model: all attention heads of a layer select for the same positions
         relaxed = None if on_path is None else ~np.broadcast_to(_for_heads(on_path, heads), selected.shape[:-1])
         if not problem.has_query_axis:
@@ -100,7 +100,7 @@ def smallest_margin(layer: Layer) -> np.ndarray:
 def _problem(stack: StackLayout, run: StackRun, tokens: np.ndarray, number: int) -> Problem:
     given = stack.problem
     mask = None if given.mask is None else np.broadcast_to(_of_one_head(stack, given.mask), tokens.shape[:-1])
-    if number == stack.layers:
+    if number == stack.layers - 1:
         assert given.queries is not None
         queries = _of_one_head(stack, given.queries)
         queries = np.broadcast_to(queries, run.batch_shape + queries.shape[len(given.model_shape) :])
@@ -137,7 +137,7 @@ def _next_tokens(stack: StackLayout, tokens: np.ndarray, attention: np.ndarray, 
     heads = stack.problem.heads_shape
     pooled = attention @ _for_heads(tokens, heads, 3)
     if stack.values is not None:
-        pooled = pooled @ np.swapaxes(stack.values[..., number - 1, :, :], -1, -2)[..., None, :, :]
+        pooled = pooled @ np.swapaxes(stack.values[..., number, :, :], -1, -2)[..., None, :, :]
     pooled = pooled.sum(axis=-4) if heads else pooled
     found = tokens + pooled if stack.residual else pooled
     nearest = np.abs(found[..., :, None, :] - found[..., None, :, :]).max(axis=-1)

@@ -1,5 +1,6 @@
 """The result of training a stack."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -23,11 +24,11 @@ class StackRun(Result):
     status : Status, or str ndarray, shape (*batch_shape,)
         As for :class:`attsvm.Run`.
     weights : dict of str to ndarray
-        W of each layer, "W1" to "W<L>": shape (*batch_shape, d, d), and (*batch_shape, d, d_q) for the last one, with
+        W of each layer, "W0" to "W<L−1>": shape (*batch_shape, d, d), and (*batch_shape, d, d_q) for the last one, with
         the axis of attention heads in front of the last two if there are several. The true weights are these times
         exp(log_scale).
     parameters : dict of str to ndarray
-        What was trained: the same, or "K1", "Q1" to "K<L>", "Q<L>".
+        What was trained: the same, or "K0", "Q0" to "K<L−1>", "Q<L−1>".
     loss : float, or ndarray, shape (*batch_shape,)
     log_scale : float, or ndarray, shape (*batch_shape,)
         As for :class:`attsvm.Run`.
@@ -63,11 +64,12 @@ class StackRun(Result):
     >>> import attsvm
     >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
     >>> run = stack.train(steps=100)
-    >>> run.status.value, run.weights["W1"].shape, sorted(run.history)
-    ('finished', (6, 6), ['W1', 'W2', 'log_scale', 'logit_change', 'loss', 'steps'])
+    >>> run.status.value, run.weights["W0"].shape, sorted(run.history)
+    ('finished', (6, 6), ['W0', 'W1', 'log_scale', 'logit_change', 'loss', 'steps'])
     """
 
     kind: ClassVar[str] = "stack run"
+    schema: ClassVar[int] = 2
 
     weights: dict[str, np.ndarray] = per_trial()
     parameters: dict[str, np.ndarray] = per_trial()
@@ -95,6 +97,8 @@ class StackRun(Result):
 
     @classmethod
     def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
+        if meta.get("schema", 1) < 2:
+            arrays, meta = _counted_from_zero(arrays, meta)
         return super()._read(arrays, converted(meta))
 
     @property
@@ -146,7 +150,7 @@ class StackRun(Result):
         >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
         >>> axes = stack.train(steps=100).plot(stack)
         >>> [label.get_text() for label in axes.get_yticklabels()]
-        ['tokens of layer 1', 'tokens of layer 2', 'query']
+        ['tokens of layer 0', 'tokens of layer 1', 'query']
         """
         return self._drawn(stack, trial=trial, sequences=sequences, ax=ax)
 
@@ -175,3 +179,21 @@ class StackRun(Result):
 
     def _batch_summary(self) -> str:
         return f"{self.layers} layers, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):z.3g}"
+
+
+def _counted_from_zero(
+    arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Convert what a file of schema 1 holds, which counts layers from 1: its "W1" are the weights of layer 0."""
+
+    def renamed(name: str) -> str:
+        return re.sub(r"\b([WKQ])(\d+)$", lambda found: f"{found[1]}{int(found[2]) - 1}", name)
+
+    moved = {renamed(name): array for name, array in arrays.items()}
+    named = {name: {renamed(key): None for key in meta[name]} for name in ("weights", "parameters", "history")}
+    state = {name: array for name, array in arrays.items() if name.startswith("optimizer_state/")}
+    if meta["layers"] > 9 and any(array.ndim > arrays["step"].ndim for array in state.values()):
+        # the arrays of the optimiser are in the order of the names, where "W10" is before "W2"; it begins anew
+        moved = {name: array for name, array in moved.items() if name not in state}
+        named["optimizer_state"] = {}
+    return moved, {**meta, **named}

@@ -63,7 +63,7 @@ class Stack(StackLayout):
     >>> import attsvm
     >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
     >>> run = stack.train(steps=5000)
-    >>> [round(attsvm.correlation(run.weights[f"W{l}"], one.direction), 2) for l, one in enumerate(stack.solve(run), 1)]
+    >>> [round(attsvm.correlation(run.weights[f"W{l}"], one.direction), 2) for l, one in enumerate(stack.solve(run))]
     [1.0, 1.0]
     """
 
@@ -101,7 +101,7 @@ class Stack(StackLayout):
             layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int
         init : dict of arrays, or StackRun, optional
-            The initial parameters: "W1" to "W<L>", or "K1", "Q1" to "K<L>", "Q<L>"; leading axes in front of the
+            The initial parameters: "W0" to "W<L−1>", or "K0", "Q0" to "K<L−1>", "Q<L−1>"; leading axes in front of the
             problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
             and the state of its optimiser are continued, and with the same loss, batches and seed the steps are those
             of a run that was not interrupted.
@@ -153,7 +153,7 @@ class Stack(StackLayout):
         ----------
         run : StackRun
         number : int
-            From 1 to L.
+            From 0 to L − 1; layer 0 reads the tokens of the problem.
 
         Returns
         -------
@@ -173,12 +173,12 @@ class Stack(StackLayout):
         --------
         >>> import attsvm
         >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
-        >>> layer = stack.layer(stack.train(steps=1000), 2)
+        >>> layer = stack.layer(stack.train(steps=1000), 1)
         >>> layer.problem.tokens.shape, layer.selected.shape, layer.relaxed is None
         ((2, 3, 6), (2, 3), True)
         """
-        number = check_integer("number", number, 1, self.layers)
-        return self._layers(run)[0][number - 1]
+        number = check_integer("number, which counts layers from 0", number, 0, self.layers - 1)
+        return self._layers(run)[0][number]
 
     def path(self, run: StackRun) -> tuple[Bool[np.ndarray, "*batch n T"], ...]:
         """The selected path: which tokens of each layer reach the output.
@@ -189,8 +189,8 @@ class Stack(StackLayout):
         Returns
         -------
         tuple of L bool ndarrays, shape (*batch, n, T)
-            Entry 0 are tokens of the problem that reach the output; entry l are positions at which layer l selects
-            for it.
+            Entry l are the tokens of layer l that reach the output, and the positions at which layer l − 1 selects for
+            it.
 
         Raises
         ------
@@ -265,8 +265,8 @@ class Stack(StackLayout):
         --------
         >>> import attsvm
         >>> stack = attsvm.Stack(attsvm.datasets.random_problem(2, 3, 6, seed=0), layers=2)
-        >>> first, second = stack.margins(stack.train(steps=5000))
-        >>> bool(abs(first / second - 1) < 0.05)
+        >>> first, last = stack.margins(stack.train(steps=5000))
+        >>> bool(abs(first / last - 1) < 0.05)
         True
         """
         return np.stack([smallest_margin(layer) for layer in self._layers(run)[0]], axis=len(run.batch_shape))

@@ -42,7 +42,7 @@ def train_stack(
     steps, parameters = recorded.steps, recorded.parameters
     weights = {
         f"W{number}": layer.weights({name[0]: parameters[name] for name in objective.names(number)})
-        for number in range(1, stack.layers + 1)
+        for number in range(stack.layers)
     }
     run = StackRun(
         **recorded.fields,
@@ -54,7 +54,7 @@ def train_stack(
     )
     changes = [
         logit_changes(one.problem, steps, weights[f"W{number}"], recorded.power)
-        for number, one in enumerate(layers_of(stack, run)[0], start=1)
+        for number, one in enumerate(layers_of(stack, run)[0])
     ]
     history = {**recorded.history, **weights, "logit_change": np.max(changes, axis=0)}
     return replace(run, history=recorded.joined(resumed, history))
@@ -69,5 +69,5 @@ def _parse_layer(stack: StackLayout, name: str | None, rank: int | None, resumed
     if given not in ("combined", "factored"):
         raise ProblemError(f"attention: expected combined or factored, got {name!r}")
     if rank is None and resumed is not None and given == resumed.attention == "factored":
-        rank = resumed.parameters["K1"].shape[-1]
+        rank = resumed.parameters["K0"].shape[-1]
     return parse_attention(given, stack.problem, rank)

@@ -41,7 +41,7 @@ def judge_layers(
             saturation,
         ),
     ]
-    for number, solution in enumerate(solutions, start=1):
+    for number, solution in enumerate(solutions):
         # each layer has an Att-SVM of its own, so that its row has the number of the layer
         one = separable(solution)
         rows.append(replace(one, name=f"{one.name}_{number}", statement=f"{one.statement} in layer {number}"))

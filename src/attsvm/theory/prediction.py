@@ -156,17 +156,18 @@ class Prediction(Batched):
         yield from ((one.statement, one.verdict) for one in self.hypotheses)
 
     def _summary(self) -> str:
-        return f"{self._batch_summary()}; {self.solution!r}"
+        return f"{self._batch_summary()}; {self.solution.status}"
 
     def _batch_summary(self) -> str:
         failing = [one for one in self.hypotheses if one.holds is False] or [
             one for one in self.hypotheses if one.holds is None
         ]
-        doubt = {Standing.PROVED: "", Standing.MEASURED: "; not proved: "}.get(self.standing, "; ")
-        why = f"{doubt}{failing[0]}" if failing and doubt else ""
+        why = ""
+        if failing and self.standing != Standing.PROVED:
+            why = f"; {failing[0].name} {'is unknown' if failing[0].holds is None else 'does not hold'}"
         what = f"{self.norm.name} Att-SVM" if self.point is None else "finite point"
         what = what if self.mini_batch is None else f"largest expected margin of a batch in the {self.norm.name} norm"
-        return f"{what}, {self.standing}: {self.source}{why}"
+        return f"{what}, {self.standing}{why}"
 
 
 def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | None = None) -> Prediction:

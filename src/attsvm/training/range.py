@@ -39,7 +39,7 @@ def range_of(
         # each parameter at most once in a product, which sums over all its axes but the trials'
         terms = math.prod(math.prod(x.shape[:-1]) for x in of_piece.values())
         constant = (x for name, x in of_piece.items() if name in fixed)
-        return np.asarray(np.log2(terms) + sum((log_largest(x) for x in (*factors, *constant)), np.zeros(1)))
+        return np.asarray(math.log2(terms) + sum((log_largest(x) for x in (*factors, *constant)), np.zeros(1)))
 
     moved = [name for name in of_attention if name not in fixed]
     k = max(len(moved), 1)

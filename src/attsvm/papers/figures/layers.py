@@ -23,8 +23,8 @@ def _layers(number: int, problems: int, size: list[int], seed: int, steps: int) 
     n, T, d = size
     stack = Stack(random_problem(n, T, d, seed, batch=(problems,)), number)
     run = stack.train(steps=steps, loss="exponential", seed=seed, record=1)
-    layers = [stack.layer(run, i) for i in range(1, number + 1)]
-    weights = [run.weights[f"W{i}"] for i in range(1, number + 1)]
+    layers = [stack.layer(run, i) for i in range(number)]
+    weights = list(run.weights.values())
     plain = [solve_svm(layer.problem, layer.selected) for layer in layers]
     margins = stack.margins(run)
 
@@ -142,13 +142,13 @@ class Layers(Figure):
             error, plain = (found[f"{name} {number}"][:, kept] for name in ("error", "plain"))
             middle = np.median(error, axis=1)
             low, high = np.quantile(error, [0.1, 0.9], axis=1)
-            x = np.arange(1, number + 1) + 0.12 * (place - (len(sizes["layers"]) - 1) / 2)
+            x = np.arange(number) + 0.12 * (place - (len(sizes["layers"]) - 1) / 2)
             below.errorbar(x, middle, [middle - low, high - middle], fmt="o", color=colour, label=f"L = {number}")
             below.plot(x, np.median(plain, axis=1), "x", color=colour)
         below.plot([], [], "x", color=style.INK, label="Att-SVM of all positions")
         below.set_yscale("log")
-        below.set_xticks(range(1, L + 1))
-        below.set_xlim(0.7, L + 0.3)
+        below.set_xticks(range(L))
+        below.set_xlim(-0.3, L - 0.7)
         below.set_xlabel("layer")
         below.set_ylabel("direction error")
         style.legend_above(below, 2)
