@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 
 from attsvm.cli.inspection_options import text_options  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
-from attsvm.inspect import FAMILIES  # noqa: E402
+from attsvm.inspect import FAMILIES, inspect  # noqa: E402
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 TEXT = "the cat sat on the mat .\n\na dog ran home\nthe dog and the cat ran on the road and then home .\n"
@@ -462,7 +462,7 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
         assert all(token <= place for token, place in zip(selected, places, strict=True))
     status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
     assert "for example because of rotary positions" in " ".join(out.split())
-    assert "The special tokens are not known" in out
+    assert "No special tokens are marked in the text" in out
 
 
 @pytest.mark.usefixtures("few_measures")
@@ -484,6 +484,20 @@ def test_the_decoder_of_t5_reads_the_text_of_the_encoder(run, home):
     assert f"Head 2.1 {layer}" in page, "a heading"
     assert re.search(rf"2\.1</t[hd]>\s*<td[^>]*>{layer}</td>", page), "a row of the table of heads"
     assert f"2 {layer.replace('.0.', '.*.').replace('.1.', '.*.')}." in page, "the text below a figure"
+
+
+@pytest.mark.usefixtures("few_measures")
+def test_a_configuration_without_the_first_token_of_the_decoder_is_refused(run, home):
+    config = transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=16, num_heads=2, num_layers=1)
+    model = transformers.T5Model(config)
+    for one in (model, transformers.AutoTokenizer.from_pretrained(home / "bert")):
+        one.save_pretrained(home / "no_start")
+    status, _, err = run("no_start", "--text", "text.txt", "--target", "text.txt", "--no-twin", "--no-margins")
+    assert status == 2
+    assert "attsvm: no_start: expected decoder_start_token_id in the configuration" in err
+    assert "Traceback" not in err
+    with pytest.raises(ProblemError, match=r"; its decoder needs decoder_input_ids$"):
+        inspect(model, {"input_ids": torch.ones(2, 5, dtype=torch.long)}, margins=False)
 
 
 @pytest.mark.usefixtures("few_measures")
@@ -530,7 +544,7 @@ def test_the_decoder_reads_a_text_of_its_own(run, home, kind):
     assert re.search(r"query\s+selects\s+probability\s+" + re.escape(asked[0]) + r"\s", table)
 
 
-def test_sounds_of_whisper(run, home):
+def test_sounds_of_whisper(run, home, monkeypatch):
     """Stereo at another rate, a decoder that begins as the model does, and times as the names of tokens."""
     from scipy.io import wavfile
 
@@ -570,6 +584,17 @@ def test_sounds_of_whisper(run, home):
     assert re.search(r"\[CLS\] +\d\.\d0-\d\.\d0 s ", out)
     status, out, err = run("whisper", *options, "--target", "said.txt", "--head", "2.1", "--head", "all")
     assert re.search(rf" a +0\.{selected}0-{(selected + 1) / 10:.2f} s ", out)
+    create = transformers.WhisperModel.__init__
+
+    def without_start(self, config):
+        create(self, config)
+        config.__dict__["decoder_start_token_id"] = None  # as other configurations may have it
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.WhisperModel, "__init__", without_start)
+        status, _, err = run("whisper", *options)
+    assert status == 2
+    assert "whisper: expected decoder_start_token_id in the configuration" in err
     for samples, rate, words in ((np.zeros(1200, np.int16), 1000, "expected at most 1 s for whisper, got 1.2 s"),
                                  (None, 0, "not a readable sound")):  # fmt: skip
         if samples is None:
@@ -649,7 +674,7 @@ REFUSED = {
         "--chat, --pairs: cannot be used together",
     ),
     "a chat of pictures": (["vit", "--images", "pictures", "--chat"], "--chat: expected --text with it"),
-    "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
+    "no tokenizer": (["untokenized", "--text", "text.txt"], "tokenizer.save_pretrained, or pass it to the Trainer"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
     "no model": (
         ["pictures", "--text", "text.txt"],

@@ -153,6 +153,8 @@ def test_a_head_whose_output_is_zero_writes_nothing_and_costs_exactly_nothing(ll
     assert found.norm[2] > 0
     assert np.abs(found.costs[2]).min() > 0
     assert "removing it costs 0 ± 0" in repr(found)
+    written = found.rows(lambda numbers: [None] * len(numbers))[2][2]  # a tokenizer with fewer tokens than the model
+    assert written.startswith(" ".join(f"#{one}" for one in found.written[2]))
 
 
 def test_neither_padding_nor_what_it_holds_counts(llama):
@@ -206,6 +208,7 @@ def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
         (plain, {}, "heads: layer 0 .* no linear layer reads the outputs of its heads"),
         (of_llama, {"heads": [(5, 0)]}, r"heads: expected heads of the inspection, as \(layer, head\), got \(5, 0\)"),
         (of_llama, {"heads": [3]}, r"heads: expected heads of the inspection, as \(layer, head\), got 3"),
+        (of_llama, {"heads": 3}, r"heads: expected heads of the inspection, as \[\(layer, head\), ...\], got 3"),
         (of_llama, {"targets": np.zeros((3, 7))}, "targets: expected integers, got torch.float64"),
         (of_llama, {"draws": 1}, "draws: expected an integer >= 2, got 1"),
         (

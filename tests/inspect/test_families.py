@@ -459,7 +459,7 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused(r"has no attention layer that Layout\(modules='0'\) matches", nn.Linear(16, 16), x, family=layout)
     refused("Linear does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout)
     refused("expected at least one token", Encoder(), x[:0])
-    refused("without tensors", Encoder(), {})
+    refused('without tensors; tokenizers make tensors with return_tensors="pt"', Encoder(), {"input_ids": [[1, 2]]})
     refused("does not accept it", Encoder(), x[..., :5])
     refused("expected a torch.nn.Module, got str", "bert", x)
     refused("2 layers", Encoder(), x, heads=[(2, 0)])

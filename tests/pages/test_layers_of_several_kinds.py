@@ -19,6 +19,7 @@ def test_layers_of_several_kinds_have_their_names_on_pages():
     model = transformers.T5Model(transformers.T5Config(vocab_size=50, **sizes)).eval()
     ids = torch.randint(50, (2, 5))
     found = attsvm.inspect.inspect(model, {"input_ids": ids, "decoder_input_ids": ids}, margins=False)
+    assert not any("\n" in cell for row in layer_rows(found)[1] for cell in row)  # the terminal would print it as \n
     assert layer_rows(found)[1][3][0] == "3 decoder.block.0.layer.1.EncDecAttention"
     said = "2 and 4 decoder.block.*.layer.*.SelfAttention; 3 and 5 decoder.block.*.layer.*.EncDecAttention."
     assert any(said in note for note in notes(found))

@@ -265,6 +265,8 @@ def test_arguments_out_of_range_are_refused(arguments, error, says):
     optimizer, options = (*arguments, {})[:2]
     with pytest.raises(error, match=says):
         param_groups_of(Model(), optimizer, **options)
+    with pytest.raises(TypeError, match=r"got heads, an .*; param_groups_of\(model, MirrorDescent, lr=\.\.\.\) makes"):
+        MirrorDescent(param_groups_of(Model()), lr=3e-3)  # made for SpectralDescent
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, got generator"):
         param_groups_of(Model().parameters(), SpectralDescent)
     with pytest.raises(ValueError, match="model: expected trainable matrices in hidden layers"):

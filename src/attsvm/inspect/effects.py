@@ -133,7 +133,10 @@ class Effects:
         """
 
         def named(tokens: list[int]) -> str:
-            return ", ".join(f"token {one}" for one in tokens) if words is None else " ".join(words(tokens))
+            if words is None:
+                return ", ".join(f"token {one}" for one in tokens)
+            # a model may have more numbers of tokens than its tokenizer has names
+            return " ".join(name or f"#{one}" for one, name in zip(tokens, words(tokens), strict=True))
 
         cost, found = self.cost, []
         for k, pattern in enumerate(self.pattern):
@@ -206,6 +209,8 @@ def head_effects(
 ) -> Effects:
     """The effects of heads; see :meth:`attsvm.inspect.Inspection.effects`."""
     known = {(one.layer, one.head): one for one in found}
+    if heads is not None and np.ndim(heads) == 0:  # type: ignore[arg-type]  # a collection is not a scalar
+        raise ProblemError(f"heads: expected heads of the inspection, as [(layer, head), ...], got {heads!r}")
     chosen: list[Any] = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
     unknown = [at for at in chosen if at not in known]
     if unknown or not chosen:

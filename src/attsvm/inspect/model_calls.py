@@ -29,7 +29,10 @@ def num_sequences(batch: Any) -> int | None:
     """
     first = _first_tensor(batch)
     if first is None or first.ndim == 0:
-        raise ProblemError(f"batch: expected the arguments of the model, got {type(batch).__name__} without tensors")
+        raise ProblemError(
+            f"batch: expected the arguments of the model, got {type(batch).__name__} without tensors; tokenizers make "
+            'tensors with return_tensors="pt"'
+        )
     if 0 in first.shape:
         raise ProblemError(f"batch: expected at least one token, got a tensor of shape {tuple(first.shape)}")
     return len(first) if _has_pieces(batch) else None
@@ -78,7 +81,9 @@ def call_model(model: nn.Module, batch: Any) -> Any:
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, ProblemError):
             raise
-        raise ProblemError(f"batch: the model does not accept it ({reason(error)})") from error
+        missing = isinstance(batch, Mapping) and has_decoder(model) and not any("decoder" in one for one in batch)
+        hint = "; its decoder needs decoder_input_ids" if missing and "labels" not in batch else ""
+        raise ProblemError(f"batch: the model does not accept it ({reason(error)}){hint}") from error
 
 
 def _with_additive_masks(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:

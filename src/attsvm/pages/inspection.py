@@ -241,7 +241,7 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
     if inspection.sampled:
         found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
     if not inspection.special_known:
-        found.append("The special tokens are not known, so attention to them is not reported.")
+        found.append("No special tokens are marked in the text, so attention to them is not reported.")
     error = largest_error(inspection)
     if error is not None and error > REBUILT:
         found.append(
@@ -342,7 +342,7 @@ def _compared(text: str, twin: "Inspection | None", name: str) -> str:
 
 
 def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
-    """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
+    """Names of columns, and a row for each layer: the median over its heads, and the range in parentheses."""
     defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     left_out = {"own_share", "previous_share", "duplicate_share", "induction_share"}
     left_out |= {"query_robustness", "key_robustness"}
@@ -359,10 +359,10 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
 
 
 def spread(values: np.ndarray) -> str:
-    """The median, and the range below it."""
+    """The median, and the range in parentheses."""
     low, high = (_shorter(value) for value in (values.min(), values.max()))
     middle = short(float(np.median(values)))
-    return middle if low == high else f"{middle}\n{low}–{high}"
+    return middle if low == high else f"{middle} ({low}–{high})"
 
 
 def _shorter(value: float) -> str:

@@ -104,7 +104,10 @@ def tokenized(
     """
     name = name if has_tokenizer(name) else str(base_of_adapter(name))
     if not has_tokenizer(name):
-        raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
+        raise ProblemError(
+            f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*); save it there with "
+            "tokenizer.save_pretrained, or pass it to the Trainer as processing_class"
+        )
     if getattr(model, "main_input_name", "input_ids") != "input_ids":
         raise ProblemError(f"{name}: expected a model of texts, got {type(model).__name__} of {model.main_input_name}")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
@@ -144,12 +147,14 @@ def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> I
 
     if not has_decoder(model):
         raise ProblemError(f"--target: expected a model with an encoder and a decoder, got {type(model).__name__}")
-    n, start = len(given.tokens), model.config.decoder_start_token_id
+    n, start = len(given.tokens), getattr(model.config, "decoder_start_token_id", None)
     if targets is not None and len(targets) != n:
         raise ProblemError(f"--target: expected {n} lines, one for each sequence, got {len(targets)}")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
     with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
         if targets is None:
+            if start is None:
+                raise ProblemError(_no_start(name))
             forced: list[Any] = []
             if (Path(name) / "generation_config.json").is_file() or not Path(name).is_dir():
                 settings = load_pretrained("GenerationConfig", name, "the generation settings")
@@ -163,12 +168,24 @@ def decoded(name: str, given: Input, model: Any, targets: list[str] | None) -> I
             _check_tokens(name, encoded, model, tokenizer)
             if start is not None and bool((labels[:, 0] == start).all()):  # as that of Whisper, which is put in front
                 labels, mask = labels[:, 1:], mask[:, 1:]
-            ids = _shifted(model, labels)
+            try:
+                ids = _shifted(model, labels)
+            except (AttributeError, TypeError, ValueError) as error:
+                if start is None:  # the first token of some decoders is found in another way
+                    raise ProblemError(_no_start(name)) from error
+                raise
         if ids.shape[1] == len(given.tokens[0]):  # one more place of padding
             ids, mask = torch.cat([ids, ids[:, -1:]], dim=1), torch.cat([mask, 0 * mask[:, -1:]], dim=1)
         names = [token_names(tokenizer, row) for row in ids.tolist()]
     batch = given.batch | {"decoder_input_ids": ids, "decoder_attention_mask": mask}
     return given._replace(batch=batch, decoder=names)
+
+
+def _no_start(name: str) -> str:
+    return (
+        f"{name}: expected decoder_start_token_id in the configuration, the token before the first of the decoder, got "
+        "none; for T5 it is that of padding"
+    )
 
 
 def _shifted(model: Any, labels: "torch.Tensor") -> "torch.Tensor":
@@ -182,7 +199,7 @@ def _shifted(model: Any, labels: "torch.Tensor") -> "torch.Tensor":
         raise ProblemError(
             f"--target: expected a model that defines how its decoder reads a text, got {type(model).__name__}"
         )
-    given = (labels, model.config.pad_token_id, model.config.decoder_start_token_id)
+    given = (labels, model.config.pad_token_id, getattr(model.config, "decoder_start_token_id", None))
     moved: torch.Tensor = shift(*given[: len(inspect.signature(shift).parameters)])
     return moved
 

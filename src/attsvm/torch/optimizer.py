@@ -408,7 +408,7 @@ class MirrorOptimizer(Optimizer, ABC):
         try:
             unread = set(self.defaults) - ADAMW if group["adamw"] is True else ADAMW_ALONE
             known = [name for name in self.defaults if name not in unread or group[name] == self.defaults[name]]
-            check_names_of_group(type(self).__name__, group, [*known, "nonfinite"])
+            check_names_of_group(type(self).__name__, group, [*known, "nonfinite"], [*self.defaults, "nonfinite"])
             self._check_group(group)
             for parameter in group["params"]:
                 if not parameter.is_floating_point():

@@ -129,7 +129,14 @@ def check_names(kind: str, names: Iterable[str], known: Collection[str], hint: s
             raise TypeError(f"{kind}: expected options among {', '.join(known)}, got {name}{more}")
 
 
-def check_names_of_group(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError if a name is neither a known option nor a label."""
+def check_names_of_group(kind: str, names: Iterable[str], known: Collection[str], options: Collection[str]) -> None:
+    """Raise TypeError if a name is neither a known option nor a label; ``options`` are all those of the optimiser."""
+    names = list(names)
+    for name in names:
+        if name in OPTIONS and name not in options:  # the groups may be those of param_groups_of for another optimiser
+            raise TypeError(
+                f"{kind}: expected options among {', '.join(known)}, got {name}, an option of other optimisers; "
+                f"param_groups_of(model, {kind}, lr=...) makes groups for {kind}"
+            )
     hint = "; a label of a group begins with an underscore"
     check_names(kind, (name for name in names if name not in LABELS and not name.startswith("_")), known, hint)
