@@ -426,7 +426,7 @@ def test_bad_requests_have_clear_errors(options, message):
 
 def test_models_whose_logits_are_not_linear_in_the_weights_are_refused():
     config = transformers.Qwen3Config(vocab_size=50, num_key_value_heads=2, head_dim=6, **SMALL)
-    with pytest.raises(ProblemError, match="norms of queries and keys"):
+    with pytest.raises(ProblemError, match="normalises its queries and keys"):
         inspection(transformers.Qwen3Model(config)).edit(0, 0, TARGETS)
     with pytest.raises(ProblemError, match="expected one module"), torch.no_grad():
         inspection(prepared(bert)).edit(LAYER, HEAD, TARGETS).edited(AttentionOnly())
