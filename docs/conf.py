@@ -164,6 +164,18 @@ def mend_back_links(app, pagename, templatename, context, doctree):
         context["body"] = BACK_LINK.sub(r"\1\2", context["body"])
 
 
+# A link of the list of pages with the arrow that unfolds the pages below it, to which the theme gives no name.
+ARROW = re.compile(r"(<a [^>]*>([^<]*)</a><details[^>]*><summary)>")
+
+
+def name_arrows(app, pagename, templatename, context, doctree):
+    """Let screen readers say what an arrow in the list of pages unfolds."""
+    made = context["generate_toctree_html"]
+    context["generate_toctree_html"] = lambda *arguments, **options: ARROW.sub(
+        r'\1 aria-label="Pages of \2">', str(made(*arguments, **options))
+    )
+
+
 # Browsers break a line after the hyphen of such a number.
 HYPHENATED = re.compile(r"(\d[\d.]*e?-\d[\d.]*)")
 VERBATIM = (nodes.FixedTextElement, nodes.literal, nodes.math, addnodes.desc_sig_element)
@@ -195,4 +207,5 @@ def setup(app):
     app.connect("env-check-consistency", hide_attributes)
     app.connect("doctree-resolved", keep_numbers)
     app.connect("html-page-context", mend_back_links)
+    app.connect("html-page-context", name_arrows, priority=900)  # after the theme
     app.connect("build-finished", copy_playground)

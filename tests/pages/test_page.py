@@ -91,7 +91,7 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
     words = re.sub(
         r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
         " ",
-        (tmp_path / "index.html").read_text(),
+        re.sub(r"</?a\b[^>]*>", "", (tmp_path / "index.html").read_text()),  # terms have links
         flags=re.S,
     )
     assert case.said in words

@@ -111,7 +111,8 @@ def verdict(result: dict[str, Any]) -> str:
     first = f"Test accuracy at the best epoch, one run each: {', '.join(parts)}."
     if len(ranked) == 1:
         return first
-    return first + " One run per optimiser is not enough to rank them; docs/notes/real_data.md has means over seeds."
+    more = 'the documentation has means over seeds in its note "Experiments on real data".'
+    return f"{first} One run per optimiser is not enough to rank them; {more}"
 
 
 def notes(result: dict[str, Any]) -> list[str]:

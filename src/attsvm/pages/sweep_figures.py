@@ -161,7 +161,7 @@ def _map(panel: Axes, summary: Summary, one: SweepEstimate, fixed: Mapping[int, 
     panel.set_yticks(range(len(rows)), [as_label(value_text(y.values[k])) for k in rows])
     if len(x.values) > WIDEST:
         panel.tick_params(axis="x", labelrotation=90)
-    panel.spines[:].set_visible(False)
+    panel.spines[:].set(visible=True, color="#b8b8b8", linewidth=0.5)  # cells of 0 are as white as the page
     panel.set_xlabel(as_label(x.label))
     panel.set_ylabel(as_label(y.label))
 

@@ -74,7 +74,7 @@ def sweep(
         Worker processes with one thread each, by default one for each core of a CPU and none for a GPU. With 0 the
         trials are computed in this process, without Dask.
     scheduler : str, optional
-        Address of a running Dask scheduler, as "tcp://10.0.0.1:8786". Its workers must see the folder of ``store``.
+        Address of a running Dask scheduler, as ``"tcp://10.0.0.1:8786"``. Its workers must see the folder of ``store``.
     chunk : int, optional
         Trials that are computed and committed together, a multiple of the block; 1024 at most by default. A store that
         exists keeps its own.
