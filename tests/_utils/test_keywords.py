@@ -19,6 +19,8 @@ PROBLEM = attsvm.datasets.random_problem(2, 3, 4, seed=0)
         (lambda: attsvm.datasets.random_problem(2, 3, 4, random_state=0), "did you mean seed?"),
         (lambda: attsvm.AttentionClassifier(seed=0), "did you mean random_state?"),
         (lambda: attsvm.TextClassifier(lr=0), "did you mean learning_rate?"),
+        (lambda: attsvm.optimizers.adam(lr=0.1), "did you mean learning_rate?"),
+        (lambda: attsvm.optimizers.mirror_descent(norm=1.5), "did you mean p?"),
         (lambda: attsvm.solve_svm(PROBLEM, [0, 0], C=1.0), "did you mean slack?"),
         (lambda: attsvm.solve_svm(PROBLEM, [0, 0], p=1.5), "did you mean norm?"),
         (lambda: attsvm.solve_svm(PROBLEM), "'selected'; give a Run, or attsvm.optimal_tokens(problem)"),
