@@ -199,6 +199,13 @@ def test_a_head_that_cannot_be_fitted_is_named(arguments, head, said):
         Problem(TOKENS, **arguments).with_head(head)
 
 
+def test_a_trial_whose_head_cannot_be_fitted_is_named():
+    labels = np.ones(BATCH.shape[:2])
+    labels[0, 0] = 0
+    with pytest.raises(ProblemError, match=r"expected both -1 and 1 to fit a head, got only 1 in trial 1$"):
+        Problem(BATCH, labels=labels).with_head("mean")
+
+
 def test_attention_projections_make_logits_of_the_identity():
     q, k = array(3, 2, 6), array(3, 4, 6)
     problem = Problem.from_attention(q, k)

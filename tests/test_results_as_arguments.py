@@ -127,7 +127,7 @@ def test_the_batch_axes_of_results_are_no_part_of_a_direction():
             "weights: expected an array of numbers, a Run or a Solution, got dict",
         ),
         (lambda: attsvm.margin_ratio(W, PROBLEM, SELECTED), "problem: expected a Problem, got an array"),
-        (lambda: attsvm.margin(PROBLEM, W), "selected: expected .*, got NoneType"),
+        (lambda: attsvm.margin(PROBLEM, W), r"selected: expected .*optimal_tokens\(problem\), .*, got NoneType"),
         (lambda: attsvm.margin(PROBLEM, RUN, "nuclear"), "selected: expected .*, got str"),
         (lambda: attsvm.solve_svm(PROBLEM, PROBLEM), "selected: expected .*, got Problem"),
         (lambda: attsvm.solve_svm(PROBLEM, RUN, warm_start="x"), "warm_start: expected .*, got str"),

@@ -29,6 +29,8 @@ class Shape:
     ("call", "meant"),
     [
         (lambda: parse_norm("operator"), "spectral"),
+        (lambda: parse_norm("nuc"), "nuclear"),
+        (lambda: parse_norm("F"), "frobenius"),
         (lambda: parse_norm("max"), "linf"),
         (lambda: parse_norm("frobenious"), "frobenius"),
         (lambda: parse_norm("Nuclaer"), "nuclear"),

@@ -19,6 +19,14 @@ PROBLEM = attsvm.datasets.random_problem(2, 3, 4, seed=0)
         (lambda: attsvm.datasets.random_problem(2, 3, 4, random_state=0), "did you mean seed?"),
         (lambda: attsvm.AttentionClassifier(seed=0), "did you mean random_state?"),
         (lambda: attsvm.TextClassifier(lr=0), "did you mean learning_rate?"),
+        (lambda: attsvm.optimizers.adam(lr=0.1), "did you mean learning_rate?"),
+        (lambda: attsvm.optimizers.mirror_descent(norm=1.5), "did you mean p?"),
+        (lambda: attsvm.solve_svm(PROBLEM, [0, 0], C=1.0), "did you mean slack?"),
+        (lambda: attsvm.solve_svm(PROBLEM, [0, 0], p=1.5), "did you mean norm?"),
+        (lambda: attsvm.solve_svm(PROBLEM), "'selected'; give a Run, or attsvm.optimal_tokens(problem)"),
+        (lambda: attsvm.Problem(PROBLEM.tokens, y=[0, 1]), "did you mean labels?"),
+        (lambda: attsvm.Problem(X=PROBLEM.tokens), "did you mean tokens?"),
+        (lambda: attsvm.Problem(PROBLEM.tokens, query=PROBLEM.queries), "did you mean queries?"),
         (lambda: attsvm.train(PROBLEM.tokens, PROBLEM.labels), "attsvm.Problem(tokens, labels) makes a problem"),
     ],
 )
@@ -26,6 +34,11 @@ def test_an_unknown_argument_is_answered_by_the_one_that_was_meant(call, says):
     with pytest.raises(TypeError) as raised:
         call()
     assert says in str(raised.value)
+
+
+def test_arrays_are_mentioned_only_if_arrays_were_given():
+    with pytest.raises(TypeError, match=r"were given$"):
+        attsvm.train(PROBLEM, "factored")
 
 
 def test_errors_of_the_function_itself_stay_as_they_are():

@@ -148,7 +148,7 @@ def test_what_the_user_has_set_wins_over_the_style(problem, run):
     }
     with mpl.rc_context():
         before = dict(mpl.rcParams)
-        axis = run.plot(quantities=["loss"])
+        axis = run.plot(quantities="loss")
         assert dict(mpl.rcParams) == before
         found = (axis.yaxis.label.get_fontsize(), axis.get_xticklabels()[0].get_fontsize())
         assert found == (ours["axes.labelsize"], ours["xtick.labelsize"])

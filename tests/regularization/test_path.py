@@ -423,7 +423,7 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"norm": "euclid"}, "norm: expected a name"),
         ({"norm": 3, "attention": "factored"}, 'norm: expected "frobenius" or "nuclear" for factored'),
         ({"attention": "prompt"}, "attention: expected a problem without queries"),
-        ({"loss": "cross_entropy"}, "loss: expected a loss of the margin to fit the labels ±1, got cross_entropy"),
+        ({"loss": "cross_entropy"}, "loss: expected a loss of the margin, such as logistic, to fit the labels ±1"),
         ({"cone": np.eye(3)}, "cone: expected a pair of a direction and the smallest correlation with it, got ndarray"),
         ({"cone": (np.eye(3), 2.0)}, "cone: expected a correlation in (0, 1), got 2"),
         ({"cone": (np.eye(2), 0.5)}, "cone: expected a direction of shape (3, 3), got (2, 2)"),

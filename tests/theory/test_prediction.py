@@ -318,6 +318,9 @@ def test_the_prediction_of_a_trial_does_not_depend_on_its_neighbours():
     expected = r"norm: .*because it depends .* adam: nu for trials 0, 1, 3, unknown for trials 2; give one"
     with pytest.raises(attsvm.ProblemError, match=expected):
         attsvm.predict_direction(problem, mixed)
+    expected = r"adam on factors with steps that change a logit by up to 100 is not known; .* such as adam\(0\.001\)$"
+    with pytest.raises(attsvm.ProblemError, match=expected):
+        attsvm.predict_direction(problem[2], mixed[2])
     others = [0, 1, 3]
     alone, of_all = attsvm.predict_direction(problem[others], mixed[others]), attsvm.predict_direction(problem, short)
     assert (alone.norm, alone.standing) == (of_all.norm, of_all.standing)

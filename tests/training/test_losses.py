@@ -82,6 +82,12 @@ def test_a_loss_written_out_trains_as_the_named_one_while_it_lasts(problem, name
 SIGMOID = Loss(lambda m: jax.nn.sigmoid(-m), lambda m: -jax.nn.softplus(m) - jax.nn.softplus(-m), "sigmoid")
 
 
+def test_a_loss_that_does_not_fit_the_labels_is_answered_by_one_that_does():
+    classes = attsvm.Problem(np.ones((3, 2, 4)), [0, 1, 2], head=np.ones((3, 4)))
+    with pytest.raises(ProblemError, match="class scores, such as cross_entropy, to fit the labels"):
+        train(classes)
+
+
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "cross_entropy", SIGMOID])
 def test_runs_go_on_where_the_loss_is_below_the_smallest_float(loss):
     # one query, and a head that grows without bound with the attention

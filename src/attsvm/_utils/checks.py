@@ -152,7 +152,7 @@ def selection_of(given: Any, weights: Any = None) -> np.ndarray:
             "keeps or drops each token by itself; predict_direction(problem, run).solution is the SVM of its tokens"
         )
     given = getattr(weights, "selected", None) if given is None else given
-    expected = "integers or booleans, or a Run or Solution that has them"
+    expected = "integers or booleans, such as attsvm.optimal_tokens(problem), or a Run or Solution that has them"
     return _not_empty("selected", as_array("selected", getattr(given, "selected", given), expected, "biu"))
 
 

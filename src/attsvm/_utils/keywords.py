@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from attsvm._utils.extensions import did_you_mean
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -15,6 +17,11 @@ _NAMES = (
     ("learning_rate", "lr", "step_size"),
     ("progress", "verbose"),
     ("steps", "max_steps", "epochs", "max_iter", "num_steps"),
+    ("slack", "c"),
+    ("norm", "p"),
+    ("tokens", "x"),
+    ("labels", "y"),
+    ("queries", "query", "z"),
 )
 
 
@@ -31,15 +38,18 @@ def suggests(function: Made) -> Made:
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from inside the function
-            raise TypeError(f"{error}{_hint(str(error), list(inspect.signature(function).parameters))}") from None
+            arrays = bool(args) and isinstance(args[0], list | tuple | np.ndarray)
+            hint = _hint(str(error), list(inspect.signature(function).parameters), arrays)
+            raise TypeError(f"{error}{hint}") from None
 
     return call  # type: ignore[return-value]
 
 
-def _hint(error: str, known: list[str]) -> str:
+def _hint(error: str, known: list[str], arrays: bool) -> str:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", error)
     if unknown is None:
-        arrays = "problem" in known and "positional" in error
-        return "; attsvm.Problem(tokens, labels) makes a problem from arrays" if arrays else ""
+        if arrays and "problem" in known:
+            return "; attsvm.Problem(tokens, labels) makes a problem from arrays"
+        return "; give a Run, or attsvm.optimal_tokens(problem)" if "argument: 'selected'" in error else ""
     others = {other: name for names in _NAMES for name in names if name in known for other in names}
     return did_you_mean(unknown[1], known, others)

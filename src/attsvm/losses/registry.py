@@ -59,5 +59,8 @@ def parse_loss(loss: str | OutputLoss | Callable[[Array], Array], num_classes: i
     if (parsed.takes is Outputs.CLASS_SCORES) == (num_classes is None):
         expected = Outputs.MARGIN if num_classes is None else Outputs.CLASS_SCORES
         labels = "±1" if num_classes is None else "0..C-1"
-        raise ProblemError(f"loss: expected a loss of the {expected} to fit the labels {labels}, got {parsed.name}")
+        such = "logistic" if num_classes is None else "cross_entropy"
+        raise ProblemError(
+            f"loss: expected a loss of the {expected}, such as {such}, to fit the labels {labels}, got {parsed.name}"
+        )
     return parsed

@@ -23,7 +23,10 @@ NORMS: Registry[type[Norm] | Norm] = Registry(
 )
 
 
-OTHER_NAMES = {"operator": "spectral", "trace": "nuclear", "max": "linf", "sup": "linf", "euclidean": "frobenius"}
+OTHER_NAMES = {
+    **{"operator": "spectral", "trace": "nuclear", "max": "linf", "sup": "linf", "euclidean": "frobenius"},
+    **{"nuc": "nuclear", "f": "frobenius", "inf": "linf"},  # NumPy's
+}
 """What norms are called elsewhere, for error messages."""
 
 

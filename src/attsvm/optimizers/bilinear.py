@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import contract, over_entries, settle
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.matrix_steps import heads_apart, shape_of_one
@@ -97,6 +98,7 @@ class BilinearSteps(Rule):
         return {name: lengths[name] * moves[name] for name in gradient}, state
 
 
+@suggests
 def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | float | Norm = "spectral") -> Optimizer:
     """Steepest descent of W = KQ' in a norm, written in the factors: K and Q change so that W moves by −ηD.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.contractions import elementwise
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.hyperparameters import check_number, check_positive, is_traced, is_used
@@ -46,6 +47,7 @@ class GradientDescent(Rule):
         return {name: elementwise(jnp.multiply, -factors[name], g) for name, g in updates.gradient.items()}, state
 
 
+@suggests
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:
     """Gradient descent: θ − η ∇L(θ).
 
@@ -95,6 +97,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
 OPTIMIZERS.register("gradient_descent", gradient_descent)
 
 
+@suggests
 def normalized_gradient_descent(
     learning_rate: float | Schedule = 0.1,
     *,
@@ -215,6 +218,7 @@ class Polyak(Rule):
         return {name: factor * g for name, g in gradient.items()}, state
 
 
+@suggests
 def polyak(*, target: float = 0.0, longest: float = np.inf) -> Optimizer:
     """Gradient descent with Polyak's step: θ − (L(θ) − L*)/‖∇L(θ)‖² ∇L(θ), one norm over all parameters.
 

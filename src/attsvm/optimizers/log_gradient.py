@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.gradient import GradientDescent
@@ -40,6 +41,7 @@ class DivideByExcess(Transformation):
         return resolved._replace(scales=tuple(replace(one, log=one.log - log) for one in resolved.scales)), state
 
 
+@suggests
 def log_gradient_descent(learning_rate: float | Schedule = 0.1) -> Optimizer:
     """Gradient descent on the logarithm of the excess: θ − η ∇ log(L − L*) = θ − η ∇L/(L − L*).
 

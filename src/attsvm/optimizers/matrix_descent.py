@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from attsvm._utils.keywords import suggests
 from attsvm.optimizers.hyperparameters import check_number, is_traced, is_used
 from attsvm.optimizers.matrix_directions import (
     MatrixDirection,
@@ -68,6 +69,7 @@ def matrix_descent(
     )
 
 
+@suggests
 def spectral_descent(
     learning_rate: float | Schedule = SHORT_STEPS,
     *,
@@ -134,6 +136,7 @@ def spectral_descent(
     return matrix_descent("spectral_descent", direction, learning_rate, scope, *options, polar=polar)
 
 
+@suggests
 def row_descent(
     learning_rate: float | Schedule = SHORT_STEPS,
     *,
@@ -173,6 +176,7 @@ def row_descent(
     return matrix_descent("row_descent", direction, learning_rate, scope, *options)
 
 
+@suggests
 def column_descent(
     learning_rate: float | Schedule = SHORT_STEPS,
     *,

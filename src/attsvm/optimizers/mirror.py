@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import elementwise, settle
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers.optimizer import Optimizer, chain
@@ -91,6 +92,7 @@ def _stepped(mirror: Array, factor: Array, gradient: Array) -> Array:
     return settle(mirror - factor * gradient)
 
 
+@suggests
 def mirror_descent(
     learning_rate: float | Schedule = 0.1,
     *,

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from attsvm._utils.keywords import suggests
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, checked, parse_norm
 from attsvm.optimizers.hyperparameters import check_number, is_traced
@@ -83,6 +84,7 @@ class Steepest(Rule):
         return (size if scale.length is None else scale.length * size) * jnp.exp(scale.log)
 
 
+@suggests
 def steepest_descent(
     learning_rate: float | Schedule = 0.1,
     *,

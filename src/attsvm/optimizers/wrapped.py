@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import optax
 
+from attsvm._utils.keywords import suggests
 from attsvm.norms import Lp, Norm, Spectral, parse_norm
 from attsvm.optimizers.hyperparameters import is_used
 from attsvm.optimizers.optimizer import Optimizer, chain, rule_of
@@ -16,6 +17,7 @@ from attsvm.optimizers.transformations import DecayingSum, LearningRate, Normali
 from attsvm.optimizers.unit_steps import Schedule
 
 
+@suggests
 def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nesterov: bool = False) -> Optimizer:
     """Momentum for any optimiser: it receives m⁺ = β m + ∇L instead of the gradient.
 
@@ -59,6 +61,7 @@ def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nestero
 OPTIMIZERS.register("momentum", momentum)
 
 
+@suggests
 def normalized(
     inner: optax.GradientTransformation,
     *,
@@ -115,6 +118,7 @@ def normalized(
 OPTIMIZERS.register("normalized", normalized)
 
 
+@suggests
 def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     """Optax's Adam on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
 
@@ -148,6 +152,7 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
 OPTIMIZERS.register("adam", adam)
 
 
+@suggests
 def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     """Optax's Muon on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
 

@@ -30,10 +30,13 @@ BANDS: dict[str, dict[str, Any]] = {"range": {}, "interval": {"middle": np.nanme
 """How :func:`attsvm.plot.style.spread` draws each band."""
 
 
-def run(run: Run, target: Any, *, quantities: Sequence[str] | None, band: str, ax: Any) -> Any:
+def run(run: Run, target: Any, *, quantities: str | Sequence[str] | None, band: str, ax: Any) -> Any:
     """Draw it as :meth:`attsvm.Run.plot` says."""
     names = ["loss", "dropped probability", *(["direction error"] if target is not None else [])]
-    names = (names[-1:] if isinstance(ax, Axes) else names) if quantities is None else list(quantities)
+    if quantities is not None:
+        names = [quantities] if isinstance(quantities, str) else list(quantities)
+    elif isinstance(ax, Axes):
+        names = names[-1:]
     check_choice("band", band, *BANDS)
     values = [_history(run, name, target) for name in names]
     axes = several_axes(ax, len(names))

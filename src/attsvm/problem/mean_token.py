@@ -25,16 +25,17 @@ def counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
     return labels
 
 
-def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
+def mean_token_head(problem: Problem, trial: tuple[int, ...] = ()) -> Float[np.ndarray, " d"]:
     """Fit logistic regression without intercept on the mean token, and scale its coefficients to unit norm.
 
-    ``problem``: with labels ±1 and no batch axes.
+    ``problem``: with labels ±1 and no batch axes. ``trial``: its index in a batch, for the message.
 
     Raises ProblemError if there are no labels, or those of one class only, or the coefficients are zero.
     """
     features, labels = mean_tokens(problem), counted_labels(problem)
     if len(np.unique(labels)) != 2:
-        raise ProblemError(f"labels: expected both -1 and 1 to fit a head, got only {labels[0]:g}")
+        where = f" in trial {', '.join(map(str, trial))}" if trial else ""
+        raise ProblemError(f"labels: expected both -1 and 1 to fit a head, got only {labels[0]:g}{where}")
     # on features of size 1 the penalty is negligible; it only keeps v finite if the classes are separable
     scale = np.abs(features).max() or 1.0
     regression = LogisticRegression(C=1e4, fit_intercept=False, max_iter=10_000)

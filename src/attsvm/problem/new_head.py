@@ -58,5 +58,6 @@ def _fitted_head(problem: Any, name: str) -> np.ndarray:
     if problem.num_heads is not None or problem.num_classes is not None:
         got = "several attention heads" if problem.num_classes is None else f"{problem.num_classes} classes"
         raise ProblemError(f'head: expected an array for a problem with {got}, got "mean"')
-    each = [problem[index] for index in np.ndindex(problem.batch_shape)] if problem.batch_shape else [problem]
-    return np.reshape([mean_token.mean_token_head(one) for one in each], (*problem.batch_shape, problem.dim))
+    trials = list(np.ndindex(problem.batch_shape))  # one, (), without batch axes
+    each = [mean_token.mean_token_head(problem[trial] if trial else problem, trial) for trial in trials]
+    return np.reshape(each, (*problem.batch_shape, problem.dim))

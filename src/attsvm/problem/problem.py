@@ -12,6 +12,7 @@ import numpy as np
 from attsvm._utils.archives import read_arrays, write_npz
 from attsvm._utils.checks import check_integer, check_kind
 from attsvm._utils.displays import Displayed
+from attsvm._utils.keywords import suggests
 from attsvm._utils.shapes import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
@@ -67,6 +68,7 @@ def check_labelled(problem: "Problem", name: str = "problem") -> None:
         raise ProblemError(f"{name}: expected labels ±1 and a head of shape (d,), got {problem.num_classes} classes")
 
 
+@suggests
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Problem(Displayed):
     """n sequences of T tokens, and the other arrays that attention over them needs.

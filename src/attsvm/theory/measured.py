@@ -69,7 +69,7 @@ class Row:
             ends = [f"for R = {radius:g}" for radius in self.radius]
         pairs = zip((self.first, self.last), ends, strict=True)
         numbers = [f"{mean:.3f} / {least:.3f} {end}" for (mean, least), end in pairs]
-        return f"{self.measure}, mean / least, {', '.join(dict.fromkeys(numbers))} ({self.command})"
+        return f"{self.measure} of other runs, mean / least, {', '.join(dict.fromkeys(numbers))} ({self.command})"
 
 
 @cache

@@ -125,8 +125,11 @@ def norm_for(run: Run, norm: str | float | Norm | None, queries: int | None = No
         return first
     expected = "norm: expected the norm of the Att-SVM to compare with, because "
     if not others:
-        of = "these steps on factors" if run.attention == "factored" else run.optimizer
-        more = "".join(f"; {note}" for note in notes(next(iter(limits)).steps, run.attention))
+        steps = next(iter(limits)).steps
+        of = f"{run.optimizer} on factors" if run.attention == "factored" else run.optimizer
+        if steps.factors == "long":
+            of += f" with steps that change a logit by up to {np.nanmax(longest_changes(run)):.3g}"
+        more = "".join(f"; {note}" for note in notes(steps, run.attention))
         raise ProblemError(f"{expected}the limit of {of} is not known{more}")
     named = [f"{'unknown' if one is None else one.name} for trials {listed(sorted(of))}" for one, of in by_norm.items()]
     raise ProblemError(

@@ -185,7 +185,7 @@ class Run(Result):
         self,
         target: Any = None,
         *,
-        quantities: Sequence[str] | None = None,
+        quantities: str | Sequence[str] | None = None,
         band: str = "range",
         ax: Any = None,
     ) -> Any:
@@ -195,7 +195,7 @@ class Run(Result):
         ----------
         target : Problem, Prediction, Solution, Run or ndarray, optional
             The direction that the direction error is measured to. With the problem of the run it is the predicted one.
-        quantities : sequence of str, optional
+        quantities : str or sequence of str, optional
             Of "loss", "dropped probability" (1 minus the largest probability of a query, the largest over all queries),
             "direction error" and "margin ratio" (:func:`attsvm.margin_ratio` in the norm of the prediction, for the
             final selection; the target is the problem). By default the first two, and the third with a target; on a
