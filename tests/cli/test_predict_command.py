@@ -160,6 +160,20 @@ def test_a_warning_is_printed_once_though_several_results_meet_the_same_data(fol
     )
 
 
+def test_a_page_names_the_columns_and_says_if_some_are_not_shown():
+    frame, _ = table(2, 40)
+    few, many = ({f"x{i}": np.arange(len(frame)) % (i + 2) for i in range(number)} for number in (10, 25))
+    for others, named, entries in (
+        (few, "charge, site, x0, x1, x2, x3, x4, x5, x6, x7, x8, x9.", "and the entries of that token"),
+        (many, "x16 and 8 more.", "and the first 20 entries of that token"),
+    ):
+        wide = frame.drop(columns="patient").assign(**others)
+        page = " ".join(attsvm.fit(wide, bag="molecule", labels="active", steps=20).page().split())
+        assert "The classifier uses the columns mass, charge, site," in page
+        assert named in page
+        assert entries in page
+
+
 def test_a_page_says_that_few_bags_have_an_ensemble():
     bags = attsvm.datasets.digit_bags(60, 20, seed=0)
     found = attsvm.fit(bags.train, labels=bags.train_labels, steps=25)
