@@ -52,17 +52,15 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
     with np.errstate(invalid="ignore", over="ignore"):
         far = (entries < low - BEYOND * length) | (entries > high + BEYOND * length)
         far |= (np.abs(entries) < np.minimum(np.abs(low), np.abs(high)) / BEYOND) & (np.sign(low) == np.sign(high))
-    outside = far | (entries < low) | (entries > high)
+        outside = far | (entries < low) | (entries > high)
     compared = (length > 0) & (np.isfinite(entries).sum(axis=0) >= FEWEST)
     half = np.isfinite(entries).sum(axis=0) / 2
     for column in np.flatnonzero(compared & (outside.sum(axis=0) > half)):
         found = entries[np.isfinite(entries[:, column]), column]
         different, is_far = len(np.unique(found)), far[:, column].sum() > half[column]
         name = column if columns is None else repr(columns[column])
-        numbers = (
-            f"its numbers are from {low[column]:.4g} to {high[column]:.4g}, got numbers from {found.min():.4g} to "
-        )
-        numbers += f"{found.max():.4g}"
+        of_fit, of_new = (f"{least:.4g} to {most:.4g}" for least, most in (ranges[column], (found.min(), found.max())))
+        numbers = f"its numbers are from {of_fit}, got numbers from {of_new}"
         if is_far and different >= DIFFERENT:
             raise ProblemError(
                 f"X: expected column {name} in the unit of the fit, where {numbers}; if they are right, set ranges_ = "
