@@ -149,6 +149,31 @@ def test_columns_units_and_options_are_refused_by_name(folder, run_here):
     run_here("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
 
 
+def test_a_warning_is_printed_once_though_several_results_meet_the_same_data(folder):
+    frame = table(1, 60)[0]
+    frame.assign(mass=frame.mass.max() * 3 + frame.mass).to_csv(folder / "changed.csv", index=False)
+    command = [sys.executable, "-m", "attsvm", "predict", "out/model.npz", "changed.csv", "--quiet"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "attsvm: warning: X: column 'mass' may be in another unit than in the fit, where its numbers"
+    )
+
+
+def test_a_page_names_the_columns_and_says_if_some_are_not_shown():
+    frame, _ = table(2, 40)
+    few, many = ({f"x{i}": np.arange(len(frame)) % (i + 2) for i in range(number)} for number in (10, 25))
+    for others, named, entries in (
+        (few, "charge, site, x0, x1, x2, x3, x4, x5, x6, x7, x8, x9.", "and the entries of that token"),
+        (many, "x16 and 8 more.", "and the first 20 entries of that token"),
+    ):
+        wide = frame.drop(columns="patient").assign(**others)
+        page = " ".join(attsvm.fit(wide, bag="molecule", labels="active", steps=20).page().split())
+        assert "The classifier uses the columns mass, charge, site," in page
+        assert named in page
+        assert entries in page
+
+
 def test_a_page_says_that_few_bags_have_an_ensemble():
     bags = attsvm.datasets.digit_bags(60, 20, seed=0)
     found = attsvm.fit(bags.train, labels=bags.train_labels, steps=25)
@@ -292,7 +317,7 @@ def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
     frame.to_csv(path, index=False)
     named = (
         "expected numbers in column 'charge', got 2 that are missing or infinite, the first in row 4, counted from 0; "
-        ".* --drop charge"
+        ".* --fill mean, .* --drop charge"
     )
     for data, test in ((path, None), (other, path)):
         with pytest.raises(ProblemError, match=f"bags.csv: {named}"):
@@ -303,6 +328,38 @@ def test_missing_numbers_and_classes_are_named_with_the_way_out(tmp_path):
     frame[frame["active"] == "inactive"].drop(columns="charge").to_csv(path, index=False)
     with pytest.raises(ProblemError, match=r"^labels: expected at least two classes, got only inactive$"):
         attsvm.fit(path, bag="molecule", labels="active", groups="patient")
+
+
+@pytest.mark.parametrize("with_words", [True, False])
+def test_missing_numbers_are_filled_by_the_training_bags_alone(tmp_path, with_words):
+    frame, _ = table(2, 40)
+    frame = frame if with_words else frame.drop(columns="site")
+    frame.loc[frame.index % 7 == 0, "charge"] = np.nan
+    path, test, model = tmp_path / "bags.csv", tmp_path / "test.csv", tmp_path / "model.npz"
+    is_test = frame["patient"] < 5
+    frame[~is_test].to_csv(path, index=False)
+    frame[is_test].assign(charge=np.nan).to_csv(test, index=False)
+    found = attsvm.fit(path, bag="molecule", labels="active", test=test, groups="patient", fill="median", steps=20)
+    mapped = found.classifier.token_net_.transform(
+        frame[is_test].drop(columns=["molecule", "active", "patient"]).assign(charge=np.nan)
+    )
+    np.testing.assert_allclose(mapped[:, -1], frame[~is_test]["charge"].median())
+    found.classifier.save(model)
+    loaded = attsvm.load_model(model)
+    again = predict_bags(loaded, read_as_fitted(loaded, test, bag=None, label=None, drop=())[0])
+    np.testing.assert_array_equal(again.probability, found.test.probability)
+    with pytest.raises(ProblemError, match="fill: expected mean or median, got 'zero'"):
+        attsvm.fit(path, bag="molecule", labels="active", fill="zero")
+    with pytest.raises(ProblemError, match="fill: expected None for data that are no bags"):
+        attsvm.fit("digits", fill="mean")
+
+
+def test_labels_that_are_measurements_are_for_the_regressor(tmp_path):
+    frame, _ = table(2, 12)
+    frame["cost"] = frame.groupby("molecule")["mass"].transform("mean")
+    frame.to_csv(tmp_path / "bags.csv", index=False)
+    with pytest.raises(ProblemError, match=r"^labels: expected classes, got 12 numbers .*AttentionRegressor$"):
+        attsvm.fit(tmp_path / "bags.csv", bag="molecule", labels="cost", drop=["active", "patient"])
 
 
 def test_every_kind_of_file_holds_the_same_bags(tmp_path):

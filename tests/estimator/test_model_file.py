@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import numpy as np
@@ -243,11 +244,26 @@ def test_predictions_refuse_other_columns_kinds_and_units_by_name(fitted, tmp_pa
         of_arrays.predict([array * [1000, 1] for array in arrays])
 
 
+def test_a_column_that_is_mostly_outside_its_range_is_warned_of():
+    generator = np.random.default_rng(0)
+    of_fit = np.column_stack([generator.normal(100, 20, 300), generator.normal(size=300)])
+    ranges = ranges_of(Sequences(of_fit, np.arange(300), [0, 300]))
+    for size, warned in ((60, True), (19, False)):
+        new = of_fit[:size] / [18, 1]  # from mg/dl to mmol/l: not far enough to be refused
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check_ranges(Sequences(new, np.arange(size), [0, size]), ranges, ("glucose", "other"))
+        assert len(caught) == warned
+    with pytest.warns(RuntimeWarning, match="column 'glucose' may be in another unit than in the fit, where"):
+        check_ranges(Sequences(of_fit / [18, 1], np.arange(300), [0, 300]), ranges, ("glucose", "other"))
+
+
 def load_model_of(model, folder):
     model.save(folder / "model.npz")
     return load_model(folder / "model.npz")
 
 
+@pytest.mark.filterwarnings("error")
 def test_no_data_of_the_distribution_of_the_fit_are_refused():
     generator = np.random.default_rng(0)
     draws = [generator.standard_cauchy, generator.standard_normal, lambda n: np.exp(5 * generator.standard_normal(n))]

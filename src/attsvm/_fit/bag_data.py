@@ -32,6 +32,7 @@ def read_given(
     test: Any,
     drop: Iterable[str],
     encoding: str | None = None,
+    fill: str | None = None,
 ) -> GivenBags | None:
     """The bags that are given; None for a problem or a source, which :func:`attsvm.fit` compares with an Att-SVM.
 
@@ -42,7 +43,7 @@ def read_given(
     """
     drop = tuple(drop)
     if isinstance(data, str | os.PathLike) and is_table_file(data):
-        return _of_table_file(os.fspath(data), labels, bag, groups, test, drop, encoding)
+        return _of_table_file(os.fspath(data), labels, bag, groups, test, drop, encoding, fill)
     if encoding is not None:
         raise ProblemError(f"encoding: expected None for data that are no file of a table, got {encoding!r}")
     if is_table(data):
@@ -86,6 +87,7 @@ def _of_table_file(
     test: Any,
     drop: tuple[str, ...],
     encoding: str | None,
+    fill: str | None,
 ) -> GivenBags:
     if isinstance(label, list | tuple):
         raise _several(path, [*map(str, label)])
@@ -104,7 +106,7 @@ def _of_table_file(
         left_out = (*drop, *([groups] if groups else []))
         other = read_bags(test, bag, label, drop=left_out, optional=(groups or "", *drop), encoding=encoding)
     for name, part in ((path, bags), (str(test), other)):
-        if part is not None:
+        if part is not None and fill is None:
             _check_numbers(name, part)
     return GivenBags(bags, other, path, _columns(bag, label, groups, drop))
 
@@ -123,9 +125,8 @@ def _check_numbers(path: str, bags: BagFile) -> None:
         if len(missing) and column not in (sequences.words or ()):
             raise ProblemError(
                 f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are missing or infinite, "
-                f"the first in row {rows[missing].min()}, counted from 0; leave out these rows, or the column by "
-                f"--drop {column}, in Python by drop=[{column!r}], or fill them in Python, by token_net= of "
-                "attsvm.AttentionClassifier"
+                f"the first in row {rows[missing].min()}, counted from 0; fill the missing ones by --fill mean, "
+                f"in Python by fill='mean', or leave out the column by --drop {column}, in Python by drop=[{column!r}]"
             )
 
 

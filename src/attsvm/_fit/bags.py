@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.multiclass import type_of_target
 
 from attsvm._fit.bag_data import GivenBags
 from attsvm._fit.page_result import PageResult
@@ -14,6 +18,9 @@ from attsvm._utils.progress import Callback
 from attsvm.datasets import BagFile, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, Predictions, predict_bags
+
+FILLS = ("mean", "median")
+"""What missing numbers are filled with: a statistic of the column in the training bags."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,6 +88,7 @@ def fit_bags(
     test_fraction: float = 0.25,
     seed: int = 0,
     callback: Callback | None = None,
+    fill: str | None = None,
     **parameters: Any,
 ) -> BagFit:
     """Fit an :class:`attsvm.AttentionClassifier` to bags, and test it on others.
@@ -101,6 +109,14 @@ def fit_bags(
     assert bags.labels is not None
     if len(classes := np.unique(bags.labels)) < 2:
         raise ProblemError(f"labels: expected at least two classes, got only {shown(classes)}")
+    if type_of_target(bags.labels) == "continuous":
+        raise ProblemError(
+            f"labels: expected classes, got {len(classes):,} numbers such as {classes[0]}; fit numbers in Python by "
+            "attsvm.AttentionRegressor"
+        )
+    if fill is not None:
+        parameters["token_net"] = _filling(fill, bags)
+        parameters["scale"] = parameters.get("scale") or "columns"  # the units are those of a table
     settings: dict[str, Any] = {"test_fraction": None if test is not None else test_fraction}
     if test is None:
         bags, test = split_bags(bags, test_fraction, seed)
@@ -121,3 +137,12 @@ def fit_bags(
         data,
         "bag" if columns is None else columns.bag,
     )
+
+
+def _filling(fill: str, bags: BagFile) -> Any:
+    """The transformer that fills missing numbers and encodes words, for a ``token_net``."""
+    if fill not in FILLS:
+        raise ProblemError(f"fill: expected {' or '.join(FILLS)}, got {fill!r}")
+    numbers, words = SimpleImputer(strategy=fill), list(bags.sequences.words or ())
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer((encoder, words), remainder=numbers) if words else numbers

@@ -45,6 +45,7 @@ def fit(
     test: Any = None,
     drop: Iterable[str] = (),
     encoding: str | None = None,
+    fill: str | None = None,
     options: Mapping[str, str] | None = None,
     train_head: bool | None = None,
     test_fraction: float = 0.25,
@@ -88,6 +89,9 @@ def fit(
         Columns of a table to leave out.
     encoding : str, optional
         The encoding of the file of a table, such as "latin-1"; UTF-8 by default.
+    fill : {"mean", "median"}, optional
+        Fill missing numbers of bags with the mean or the median of their column in the training bags, and scale by
+        "columns". By default they are an error.
     options : dict of str to str, optional
         Options of a data source, in the form of the command line: ``{"classes": "3,8"}``.
     train_head : bool, optional
@@ -160,7 +164,7 @@ def fit(
     """
     start = time.perf_counter()
     _check(seed, steps, learning_rate)
-    bags = read_given(data, labels, bag=bag, groups=groups, test=test, drop=drop, encoding=encoding)
+    bags = read_given(data, labels, bag=bag, groups=groups, test=test, drop=drop, encoding=encoding, fill=fill)
     if bags is not None:
         for name, value, default in (
             ("options", options or None, None),
@@ -176,11 +180,14 @@ def fit(
             test_fraction=test_fraction,
             seed=seed,
             callback=callback,
+            fill=fill,
             max_steps=steps,
             learning_rate=learning_rate,
             scale=scale,
             device=device,
         )
+    if fill is not None:
+        raise ProblemError(f"fill: expected None for data that are no bags, got {fill!r}")
     given = _read(data, labels, options, seed, test_fraction)
     drawing = given.drawing
     check_labelled(drawing.problem)

@@ -42,7 +42,15 @@ _UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass onl
 
 def run_command(app: Callable[..., Any]) -> NoReturn:
     """Run the command line, a Typer application, and end the process. An error gives one line on stderr."""
-    warnings.formatwarning = lambda message, *_, **__: f"attsvm: warning: {one_line(str(message))}\n"
+    warned: set[str] = set()
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+        line = f"attsvm: warning: {one_line(str(message))}"
+        if line not in warned:  # several steps of a command meet the same data
+            warned.add(line)
+            print(line, file=sys.stderr)
+
+    warnings.showwarning = warn
     try:
         ended = app(prog_name="attsvm", standalone_mode=False)
         sys.stdout.flush()

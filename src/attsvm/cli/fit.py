@@ -108,6 +108,14 @@ def fit(
         str | None, typer.Option(metavar="FILE", help="Test on these bags.  [default: part of SOURCE]")
     ] = None,
     encoding: Encoding = None,
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Fill missing numbers of bags with the `mean` or the `median` of their column in the training bags.  "
+            "[default: missing numbers are an error]",
+        ),
+    ] = None,
     option: Annotated[list[str] | None, named_option("source")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B", help="Same as `--option classes=A,B`.")] = None,
     train_head: Annotated[
@@ -182,6 +190,7 @@ def fit(
                     drop=drop or (),
                     test=test,
                     encoding=encoding,
+                    fill=fill,
                     options=options,
                     train_head=train_head,
                     steps=steps,

@@ -1,9 +1,10 @@
-"""Whether the numbers of new tokens are in the ranges of the fit: a column in another unit is refused by its name."""
+"""Whether the numbers of new tokens are in the ranges of the fit; a column in another unit is named."""
 
 from typing import Any
 
 import numpy as np
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
@@ -41,6 +42,9 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
     size, which the fit has not seen. A column with one value in the fit is not compared. Neither are fewer than five
     different new numbers, since a number that all tokens of a bag share is one draw.
 
+    Warns of a column that is less far, but has more than half of its numbers outside its range, and at least 20
+    different ones: mmol/l in place of mg/dl, for example.
+
     ``columns``: their names.
     """
     entries, (low, high) = _sample(sequences, COMPARED), ranges.T
@@ -48,18 +52,22 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
     with np.errstate(invalid="ignore", over="ignore"):
         far = (entries < low - BEYOND * length) | (entries > high + BEYOND * length)
         far |= (np.abs(entries) < np.minimum(np.abs(low), np.abs(high)) / BEYOND) & (np.sign(low) == np.sign(high))
-    counts = np.isfinite(entries).sum(axis=0)
-    other = np.flatnonzero((length > 0) & (counts >= FEWEST) & (2 * far.sum(axis=0) > counts))
-    for column in other:
+        outside = far | (entries < low) | (entries > high)
+    compared = (length > 0) & (np.isfinite(entries).sum(axis=0) >= FEWEST)
+    half = np.isfinite(entries).sum(axis=0) / 2
+    for column in np.flatnonzero(compared & (outside.sum(axis=0) > half)):
         found = entries[np.isfinite(entries[:, column]), column]
-        if len(np.unique(found)) < DIFFERENT:
-            continue
-        raise ProblemError(
-            f"X: expected column {column if columns is None else repr(columns[column])} in the unit of the fit, where "
-            f"its numbers are from {low[column]:.4g} to {high[column]:.4g}, got numbers from {found.min():.4g} to "
-            f"{found.max():.4g}; if they are right, set ranges_ = None in the fitted estimator, or give --any-unit to "
-            "attsvm predict"
-        )
+        different, is_far = len(np.unique(found)), far[:, column].sum() > half[column]
+        name = column if columns is None else repr(columns[column])
+        of_fit, of_new = (f"{least:.4g} to {most:.4g}" for least, most in (ranges[column], (found.min(), found.max())))
+        numbers = f"its numbers are from {of_fit}, got numbers from {of_new}"
+        if is_far and different >= DIFFERENT:
+            raise ProblemError(
+                f"X: expected column {name} in the unit of the fit, where {numbers}; if they are right, set ranges_ = "
+                "None in the fitted estimator, or give --any-unit to attsvm predict"
+            )
+        if different >= FEWEST:
+            warn_caller(f"X: column {name} may be in another unit than in the fit, where {numbers}", RuntimeWarning)
 
 
 def _sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 bag_figures = lazy_loader.load("attsvm.pages.bag_figures", suppress_warning=True)
 
-OF_EACH_CLASS, SHOWN_COLUMNS = 4, 8
+OF_EACH_CLASS, SHOWN_COLUMNS = 4, 20
 """Bags of each class whose deciding tokens are listed, and columns of these."""
 
 
@@ -41,7 +41,7 @@ def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
         f"d = {data['dim']} · {training['steps_done']:,} steps",
         verdict=_verdict(result, part, report),
         body=partial(_body, fit, result, tables, part, report),
-        notes=[*_notes(report, part, training["members"])],
+        notes=[*_notes(report, part, training["members"], data["columns"])],
         terminal=[*tables, class_table(report, f"{part} bags", "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the fitted classifier", "model.npz"),
@@ -129,7 +129,9 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
     )
 
 
-def _notes(report: dict[str, Any], part: str, members: list[dict[str, Any]]) -> Iterator[str]:
+def _notes(
+    report: dict[str, Any], part: str, members: list[dict[str, Any]], columns: list[str] | None
+) -> Iterator[str]:
     if members:
         said = ensemble_note("attention", [member["name"] for member in members])
         why = "An ensemble is used, because there are too few bags to hold out some for early stopping."
@@ -138,6 +140,10 @@ def _notes(report: dict[str, Any], part: str, members: list[dict[str, Any]]) -> 
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
     if part == "training":
         yield "No bags were set apart for testing, so the numbers are for the training bags."
+    if columns is not None:
+        left = len(columns) - SHOWN_COLUMNS
+        listed = ", ".join(columns[:SHOWN_COLUMNS]) + f" and {left:,} more" * (left > 0)
+        yield f"The classifier uses the columns {listed}. Drop those that are not known at prediction, and identifiers."
 
 
 def _body(
@@ -162,9 +168,10 @@ def _body(
     shown, chosen = (fit.train, fit.train_bags) if fit.test is None else (fit.test, fit.test_bags)
     assert chosen is not None
     what = "its log odds" if len(shown.classes) == 2 else "the output for it"
+    first = f"first {SHOWN_COLUMNS} " if chosen.sequences.dim > SHOWN_COLUMNS else ""
     yield Text(
-        f"The {part} bags of each predicted class in which a token contributes most to the decision, and the entries "
-        f"of that token. The contributions of a bag to its predicted class add up to {what}."
+        f"The {part} bags of each predicted class in which a token contributes most to the decision, and the {first}"
+        f"entries of that token. The contributions of a bag to its predicted class add up to {what}."
         + (" Rows are counted below the header." if chosen.rows is not None else "")
     )
     yield _deciding(shown, chosen, fit.bag)
