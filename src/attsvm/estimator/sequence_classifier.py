@@ -416,8 +416,9 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
         """The number of a class in the network, by default of the positive one."""
         name = self.positive_ if class_ is None else class_
         if name is None or name not in self.classes_.tolist():
-            hint = ", or positive= in the fit" * (name is None and len(self.classes_) == 2)
-            raise ProblemError(f"class_: expected one of the classes {shown(self.classes_)}{hint}, got {class_!r}")
+            none = "without positive= in the fit" if len(self.classes_) == 2 else f"for {len(self.classes_)} classes"
+            got = f"got {class_!r}" if class_ is not None else f"because there is no default {none}"
+            raise ProblemError(f"class_: expected one of the classes {shown(self.classes_)}, {got}")
         return int(np.argmax(self._order == name))
 
     def _warn_of_chance(self) -> None:
