@@ -170,7 +170,9 @@ ARROW = re.compile(r"(<a [^>]*>([^<]*)</a><details[^>]*><summary)>")
 
 def name_arrows(app, pagename, templatename, context, doctree):
     """Let screen readers say what an arrow in the list of pages unfolds."""
-    made = context["generate_toctree_html"]
+    made = context.get("generate_toctree_html")
+    if made is None:  # a page without this list
+        return
     context["generate_toctree_html"] = lambda *arguments, **options: ARROW.sub(
         r'\1 aria-label="Pages of \2">', str(made(*arguments, **options))
     )
