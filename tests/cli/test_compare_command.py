@@ -81,7 +81,12 @@ def test_checkpoints_of_a_folder_are_compared_in_the_order_of_their_steps(run, h
     assert result["changes"][0]["changed"] > 0 == result["changes"][-1]["changed"]
     html = (home / "training" / "index.html").read_text()
     assert loads(html) == []
-    for words in ("3 checkpoints, from step 50 to step 1,000", "2 of 4 heads changed", "training steps", "Contents"):
+    for words in (
+        "3 checkpoints, from step 50 to step 1,000",
+        "2 of 4 attention heads changed",
+        "training steps",
+        "Contents",
+    ):
         assert words in html
     assert html.count('class="square"') == 2 * 2  # the two changed heads, before and after
     # three models in any order are put into that of their steps

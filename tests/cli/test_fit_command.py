@@ -360,6 +360,14 @@ def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkey
     assert {entry.name for entry in tmp_path.iterdir()} == names
 
 
+def test_a_fill_whose_model_cannot_be_written_is_refused_before_training(tmp_path, refused, monkeypatch):
+    (tmp_path / "bags.csv").touch()
+    monkeypatch.setattr("attsvm._utils.extras.find_spec", lambda _: None)
+    refused(
+        "model file needs skops: pip install", "fit", tmp_path / "bags.csv", "--fill", "mean", "--out", tmp_path / "x"
+    )
+
+
 def test_a_missing_file_is_refused_before_anything_slow_is_imported(tmp_path):
     code = "import sys\nfrom attsvm.cli.main import main\ntry: main()\nfinally: assert 'jax' not in sys.modules"
     for arguments in (["absent.npz"], ["problem.npz", "--test", "absent.csv"]):

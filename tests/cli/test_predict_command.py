@@ -147,6 +147,10 @@ def test_columns_units_and_options_are_refused_by_name(folder, run_here):
     expected = "attsvm: changed.csv: expected column 'mass' in the unit of the fit, where its numbers are from"
     assert said.startswith(expected)
     run_here("predict", "out/model.npz", "changed.csv", "--drop", "other", "--any-unit", "--quiet", cwd=folder)
+    np.savez(folder / "arrays.npz", tokens=np.zeros((4, 3, 3)))
+    for option in ("--bag", "--label", "--drop"):
+        _, said = run_here("predict", "out/model.npz", "arrays.npz", option, "active", cwd=folder, code=2)
+        assert said.startswith(f"attsvm: {option}: expected None for arrays, whose names are fixed, got ")
 
 
 def test_a_warning_is_printed_once_though_several_results_meet_the_same_data(folder):
@@ -344,10 +348,20 @@ def test_missing_numbers_are_filled_by_the_training_bags_alone(tmp_path, with_wo
         frame[is_test].drop(columns=["molecule", "active", "patient"]).assign(charge=np.nan)
     )
     np.testing.assert_allclose(mapped[:, -1], frame[~is_test]["charge"].median())
+    assert found.numbers()["data"]["fill"] == "median"
+    assert "Missing numbers are filled with the median of their column in the training bags." in found.page()
     found.classifier.save(model)
     loaded = attsvm.load_model(model)
     again = predict_bags(loaded, read_as_fitted(loaded, test, bag=None, label=None, drop=())[0])
     np.testing.assert_array_equal(again.probability, found.test.probability)
+    infinite = frame.assign(charge=frame["charge"].replace(frame["charge"][1], np.inf))
+    for changed, said in (
+        (infinite, r"bags.csv: expected numbers in column 'charge', got 1 that are infinite, the first in row 1,"),
+        (frame.assign(charge=np.nan), "fill: expected some numbers in column 'charge', got none; leave out the column"),
+    ):
+        changed.to_csv(path, index=False)
+        with pytest.raises(ProblemError, match=said):
+            attsvm.fit(path, bag="molecule", labels="active", drop=["patient"], fill="mean", steps=20)
     with pytest.raises(ProblemError, match="fill: expected mean or median, got 'zero'"):
         attsvm.fit(path, bag="molecule", labels="active", fill="zero")
     with pytest.raises(ProblemError, match="fill: expected None for data that are no bags"):
@@ -360,6 +374,9 @@ def test_labels_that_are_measurements_are_for_the_regressor(tmp_path):
     frame.to_csv(tmp_path / "bags.csv", index=False)
     with pytest.raises(ProblemError, match=r"^labels: expected classes, got 12 numbers .*AttentionRegressor$"):
         attsvm.fit(tmp_path / "bags.csv", bag="molecule", labels="cost", drop=["active", "patient"])
+    bags = Sequences.from_arrays(np.zeros((4, 3, 2)))
+    with pytest.raises(ProblemError, match="labels: expected a label for each bag, got nan for bag 2, counted from 0"):
+        attsvm.fit(bags, labels=[0, 1, np.nan, 1])
 
 
 def test_every_kind_of_file_holds_the_same_bags(tmp_path):

@@ -252,10 +252,19 @@ def test_a_column_that_is_mostly_outside_its_range_is_warned_of():
         new = of_fit[:size] / [18, 1]  # from mg/dl to mmol/l: not far enough to be refused
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            check_ranges(Sequences(new, np.arange(size), [0, size]), ranges, ("glucose", "other"))
+            check_ranges(Sequences(new, np.arange(size), np.arange(size + 1)), ranges, ("glucose", "other"))
         assert len(caught) == warned
     with pytest.warns(RuntimeWarning, match="column 'glucose' may be in another unit than in the fit, where"):
-        check_ranges(Sequences(of_fit / [18, 1], np.arange(300), [0, 300]), ranges, ("glucose", "other"))
+        check_ranges(Sequences(of_fit / [18, 1], np.arange(300), np.arange(301)), ranges, ("glucose", "other"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_bag_is_no_reason_to_warn_of_another_unit():
+    ranges = np.array([[0.0, 1.0]])
+    new = np.random.default_rng(0).normal(2, 0.1, (50, 1))  # the tokens of a bag are alike, and outside
+    check_ranges(Sequences(new, np.arange(50), [0, 50]), ranges)
+    with pytest.raises(RuntimeWarning, match="column 0 may be in another unit"):
+        check_ranges(Sequences(new, np.arange(50), np.arange(0, 51, 10)), ranges)
 
 
 def load_model_of(model, folder):

@@ -221,3 +221,8 @@ def test_what_has_no_effects_of_single_heads_is_refused_by_name(llama):
     ):
         with pytest.raises(attsvm.ProblemError, match=said):
             inspection.effects(**options)
+
+
+def test_heads_are_any_collection(llama):
+    inspection = attsvm.inspect.inspect(llama, words(), margins=False)
+    assert len(inspection.effects(heads={(0, 1)}, draws=2).costs) == 1

@@ -9,6 +9,7 @@ import attsvm
 from attsvm.cli import COMMANDS, attribute_of, load_command
 from attsvm.pages import make_page
 from attsvm.pages.schemas import schema_files
+from attsvm.pages.schemas.bags import MemberFields
 from oracles.schemas import SCHEMAS, all_schemas, check_result
 
 
@@ -45,6 +46,11 @@ def test_a_result_that_changes_a_field_is_refused(change):
 def test_the_files_are_those_of_the_model():
     """``make schemas`` writes them."""
     assert {path.name: path.read_text(encoding="utf-8") for path in SCHEMAS.glob("*.json")} == schema_files()
+
+
+def test_a_given_value_without_a_field_is_an_error():
+    with pytest.raises(TypeError, match="MemberFields has no field part; add a line to its class"):
+        MemberFields.fill({"name": "mean", "share": 1.0}, part=0.5)
 
 
 def test_every_field_has_a_description():

@@ -106,8 +106,8 @@ def _of_table_file(
         left_out = (*drop, *([groups] if groups else []))
         other = read_bags(test, bag, label, drop=left_out, optional=(groups or "", *drop), encoding=encoding)
     for name, part in ((path, bags), (str(test), other)):
-        if part is not None and fill is None:
-            _check_numbers(name, part)
+        if part is not None:
+            _check_numbers(name, part, fill is not None)
     return GivenBags(bags, other, path, _columns(bag, label, groups, drop))
 
 
@@ -116,17 +116,20 @@ def _check_is_file(test: Any) -> None:
         raise ProblemError(f"test: expected a file, like the data, got {type(test).__name__}")
 
 
-def _check_numbers(path: str, bags: BagFile) -> None:
-    """Raise ProblemError if a number of a table is missing; missing words are words of their own."""
+def _check_numbers(path: str, bags: BagFile, filled: bool) -> None:
+    """Raise ProblemError if a number of a table is infinite, or missing and not ``filled``; words may be missing."""
     sequences, rows = bags.sequences, bags.rows
     assert rows is not None
     for place, column in enumerate(sequences.columns or ()):
-        missing = np.flatnonzero(~np.isfinite(sequences.table[sequences.ids, place]))
+        entries = sequences.table[sequences.ids, place]
+        missing = np.flatnonzero(np.isinf(entries) if filled else ~np.isfinite(entries))
         if len(missing) and column not in (sequences.words or ()):
+            kind = "infinite" if filled else "missing or infinite"
+            way_out = "" if filled else "fill the missing ones by --fill mean, in Python by fill='mean', or "
             raise ProblemError(
-                f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are missing or infinite, "
-                f"the first in row {rows[missing].min()}, counted from 0; fill the missing ones by --fill mean, "
-                f"in Python by fill='mean', or leave out the column by --drop {column}, in Python by drop=[{column!r}]"
+                f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are {kind}, the first in "
+                f"row {rows[missing].min()}, counted from 0; {way_out}leave out the column by --drop {column}, in "
+                f"Python by drop=[{column!r}]"
             )
 
 

@@ -37,7 +37,7 @@ class BagFit(PageResult):
     seed : int
         Of the split and of the classifier.
     settings : dict
-        ``test_fraction``, or ``test``, the file; and ``groups``, whether groups were kept together.
+        ``test_fraction``, or ``test``, the file; ``groups``, whether groups were kept together; and ``fill``, if given.
     seconds : float
         Wall time of the fit.
     data : str
@@ -107,6 +107,8 @@ def fit_bags(
         if part is not None and part.labels is None:
             raise ProblemError(f"{name}: expected labels to train and test with")
     assert bags.labels is not None
+    if bags.labels.dtype.kind == "f" and (missing := np.flatnonzero(np.isnan(bags.labels))).size:
+        raise ProblemError(f"labels: expected a label for each bag, got nan for bag {missing[0]}, counted from 0")
     if len(classes := np.unique(bags.labels)) < 2:
         raise ProblemError(f"labels: expected at least two classes, got only {shown(classes)}")
     if type_of_target(bags.labels) == "continuous":
@@ -114,12 +116,13 @@ def fit_bags(
             f"labels: expected classes, got {len(classes):,} numbers such as {classes[0]}; fit numbers in Python by "
             "attsvm.AttentionRegressor"
         )
-    if fill is not None:
-        parameters["token_net"] = _filling(fill, bags)
-        parameters["scale"] = parameters.get("scale") or "columns"  # the units are those of a table
     settings: dict[str, Any] = {"test_fraction": None if test is not None else test_fraction}
     if test is None:
         bags, test = split_bags(bags, test_fraction, seed)
+    if fill is not None:
+        settings["fill"] = fill
+        parameters["token_net"] = _filling(fill, bags)
+        parameters["scale"] = parameters.get("scale") or "columns"  # the units are those of a table
     classifier = AttentionClassifier(random_state=seed, **{name: x for name, x in parameters.items() if x is not None})
     classifier.fit(bags.sequences, bags.labels, groups=bags.groups, callback=callback)
     if columns is not None:
@@ -143,6 +146,11 @@ def _filling(fill: str, bags: BagFile) -> Any:
     """The transformer that fills missing numbers and encodes words, for a ``token_net``."""
     if fill not in FILLS:
         raise ProblemError(f"fill: expected {' or '.join(FILLS)}, got {fill!r}")
-    numbers, words = SimpleImputer(strategy=fill), list(bags.sequences.words or ())
+    sequences = bags.sequences
+    empty = np.flatnonzero(np.isnan(sequences.table[np.unique(sequences.ids)]).all(axis=0))
+    if len(empty):
+        column = empty[0] if sequences.columns is None else repr(sequences.columns[empty[0]])
+        raise ProblemError(f"fill: expected some numbers in column {column}, got none; leave out the column")
+    numbers, words = SimpleImputer(strategy=fill), list(sequences.words or ())
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     return make_column_transformer((encoder, words), remainder=numbers) if words else numbers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.extras import check_installed
 from attsvm._utils.files import is_table_file, regular_file
 from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion
@@ -179,6 +180,8 @@ def fit(
         nonlocal run, done
         run, done = (so_far.run, so_far) if isinstance(so_far, Fit) else (so_far, None)
 
+    if fill is not None and out is not None:
+        check_installed("--fill with --out: a model file", "models", "skops")
     with result_folder(out, force, (source, test)) as write:
         try:
             with progress(stops=True) as callback:

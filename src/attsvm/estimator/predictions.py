@@ -221,14 +221,14 @@ def read_as_fitted(
 
     Raises ProblemError if nothing says which column names the bags.
     """
+    if os.fspath(path).lower().endswith((".npz", ".json")):
+        return read_bags(path, bag, label, drop=drop, encoding=encoding), "bag"
     fitted: FileColumns | None = getattr(classifier, "file_columns_", None)
     others = () if fitted is None else fitted.others
     optional = [*others, *([fitted.label] if fitted is not None and label is None else [])]
     if fitted is not None:
         bag, label = bag or fitted.bag, label or fitted.label
     bag = bag or getattr(classifier, "bag_", None)
-    if not os.fspath(path).lower().endswith((".npz", ".json")):
-        left_out = [name for name in (*drop, *others) if name != label]
-        column = None if bag is None else str(bag)
-        return read_bags(path, column, label, drop=left_out, optional=optional, encoding=encoding), str(bag)
-    return read_bags(path, drop=drop, encoding=encoding), "bag"
+    left_out = [name for name in (*drop, *others) if name != label]
+    column = None if bag is None else str(bag)
+    return read_bags(path, column, label, drop=left_out, optional=optional, encoding=encoding), str(bag)

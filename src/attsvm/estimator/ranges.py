@@ -43,7 +43,8 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
     different new numbers, since a number that all tokens of a bag share is one draw.
 
     Warns of a column that is less far, but has more than half of its numbers outside its range, and at least 20
-    different ones: mmol/l in place of mg/dl, for example.
+    different ones: mmol/l in place of mg/dl, for example. Fewer than five sequences are no reason to warn, because the
+    numbers of one sequence are often alike.
 
     ``columns``: their names.
     """
@@ -66,7 +67,7 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
                 f"X: expected column {name} in the unit of the fit, where {numbers}; if they are right, set ranges_ = "
                 "None in the fitted estimator, or give --any-unit to attsvm predict"
             )
-        if different >= FEWEST:
+        if different >= FEWEST and len(sequences) >= DIFFERENT:
             warn_caller(f"X: column {name} may be in another unit than in the fit, where {numbers}", RuntimeWarning)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -209,7 +209,7 @@ def head_effects(
 ) -> Effects:
     """The effects of heads; see :meth:`attsvm.inspect.Inspection.effects`."""
     known = {(one.layer, one.head): one for one in found}
-    if heads is not None and np.ndim(heads) == 0:  # type: ignore[arg-type]  # a collection is not a scalar
+    if not isinstance(heads, Iterable | None):
         raise ProblemError(f"heads: expected heads of the inspection, as [(layer, head), ...], got {heads!r}")
     chosen: list[Any] = list(known) if heads is None else [tuple(at) if np.ndim(at) else at for at in heads]
     unknown = [at for at in chosen if at not in known]

@@ -3,7 +3,7 @@
 ``make_page`` finds the page of a result in the table of ``kinds``. ``page`` has the parts that all pages are made of,
 ``terminal``, ``plain`` and ``html`` are their views, and ``words`` writes numbers. The page of each kind of result is a
 module; if it is long, ``..._numbers`` computes its ``result.json``, and ``..._figures`` has its drawings. ``schemas``
-lists the fields of every ``result.json``: a value without a line there is left out.
+lists the fields of every ``result.json``: an entry of a dict without a line there is left out.
 """
 
 from attsvm._utils.doors import open_door

@@ -41,7 +41,7 @@ def bags_page(fit: "BagFit", *, test: str | None = None, **about: Any) -> Page:
         f"d = {data['dim']} · {training['steps_done']:,} steps",
         verdict=_verdict(result, part, report),
         body=partial(_body, fit, result, tables, part, report),
-        notes=[*_notes(report, part, training["members"], data["columns"])],
+        notes=[*_notes(report, part, training["members"], data["columns"], data.get("fill"))],
         terminal=[*tables, class_table(report, f"{part} bags", "Classes")],
         made_by=f"Seed {result['seed']}",
         kept=("the fitted classifier", "model.npz"),
@@ -130,7 +130,7 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
 
 
 def _notes(
-    report: dict[str, Any], part: str, members: list[dict[str, Any]], columns: list[str] | None
+    report: dict[str, Any], part: str, members: list[dict[str, Any]], columns: list[str] | None, fill: str | None
 ) -> Iterator[str]:
     if members:
         said = ensemble_note("attention", [member["name"] for member in members])
@@ -140,6 +140,8 @@ def _notes(
         yield f"The classifier predicts “{alone}” for all {part} bags, so its accuracy is the share of that class."
     if part == "training":
         yield "No bags were set apart for testing, so the numbers are for the training bags."
+    if fill is not None:
+        yield f"Missing numbers are filled with the {fill} of their column in the training bags."
     if columns is not None:
         left = len(columns) - SHOWN_COLUMNS
         listed = ", ".join(columns[:SHOWN_COLUMNS]) + f" and {left:,} more" * (left > 0)

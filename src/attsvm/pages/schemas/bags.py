@@ -17,6 +17,7 @@ class BagDataFields(Fields):
     dim: int  # number of entries of a token, before words are encoded
     test_fraction: Number  # share of each class that is set apart; null with a test file
     groups: bool  # whether bags of one group stay together
+    fill_: str | Missing  # mean or median of a column, which fills its missing numbers; missing if none are filled
 
 
 class MemberFields(Fields):

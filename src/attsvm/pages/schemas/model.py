@@ -37,8 +37,12 @@ class Fields:
     def fill(cls, value: object, **given: Any) -> dict[str, Any]:
         """The fields: those that are given, and the others from an object or a dict; forms in them are filled, too.
 
-        A field that may be missing is left out where the object or the dict has none.
+        A field that may be missing is left out where the object or the dict has none. A given name that is no field is
+        a TypeError; further names in a dict are left out.
         """
+        names = {"threads", *(field.removesuffix("_") for field in _hints(cls))}  # not all commands limit threads
+        if unknown := given.keys() - names:
+            raise TypeError(f"{cls.__name__} has no field {', '.join(sorted(unknown))}; add a line to its class")
         found = {}
         for field, hint in _hints(cls).items():
             name = field.removesuffix("_")
