@@ -38,7 +38,7 @@ class Entry:
 
     Attributes
     ----------
-    optimiser, setting : str
+    optimizer, setting : str
         The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
         of 2" or "W, as shipped".
     verdict : str
