@@ -388,7 +388,7 @@ def test_the_norm_of_an_optimizer_and_norms_of_columns_are_compared():
 
 def test_weight_decay_is_named_with_the_row_of_the_catalogue_that_has_none():
     rows = {one.setting: one for one in attsvm.profiles.catalogue().of("torch.optim.AdamW")}
-    decaying = "The cause is its weight decay: without it, as many steps give the linf norm"
+    decaying = "The cause is its weight decay: without it, at most as many steps give the linf norm"
     for optimizer in ("torch.optim.AdamW", torch.optim.AdamW, partial(torch.optim.AdamW, weight_decay=0.5)):
         assert decaying in without_decay(optimizer, "W", rows["W"].steps)
         assert "in the row torch.optim.AdamW on W, no decay of the catalogue." in without_decay(optimizer, "W", 10**6)
