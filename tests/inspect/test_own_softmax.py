@@ -272,7 +272,7 @@ def test_attention_of_your_own_is_read_or_refused():
     assert gated.biased
     assert not gated.available().keys
     for kind in ("cosine of logits", "queries by their logits", "two"):
-        with pytest.raises(attsvm.ProblemError, match=r"computes a softmax that is not of logits|got 2$"):
+        with pytest.raises(attsvm.ProblemError, match=r"computes a softmax of logits other than|got 2$"):
             attsvm.inspect.inspect(spread_out(nn.Sequential(OwnAttention(kind))), x, margins=False)
     assert not [name for name in vars(x) if "attsvm" in name]
 

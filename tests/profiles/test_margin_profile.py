@@ -188,7 +188,7 @@ def _outcome(**changed):
             False,
             "none of these norms (linf, l3): the largest ratio is 0.850, in the linf",
         ),
-        ({"mean": 0.85, "flat": True}, True, "and no ratio rises any more. Weight decay can be the cause"),
+        ({"mean": 0.85, "flat": True}, True, "and no ratio rises any more. Weight decay may be the cause"),
         (
             {"mean": 0.85, "flat": True, "distant": 1e4},
             False,
@@ -428,7 +428,7 @@ def test_an_anonymous_function_has_the_name_of_what_it_returns(optimizer, name):
 )
 def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
     problem = attsvm.datasets.random_problem(4, 5, 3, 0)
-    with pytest.raises(ProblemError, match=r"got SGD; optimizers of PyTorch work in attsvm\.margin_profile"):
+    with pytest.raises(ProblemError, match=r"got SGD; PyTorch.s optimisers work only in attsvm\.margin_profile"):
         attsvm.train(problem, optimizer=optimizer)
 
 
