@@ -128,7 +128,7 @@ def rows(found: dict[tuple[Kind, str], list[Measured]]) -> Iterator[dict[str, An
         enough = [i for i in range(len(COUNTS)) if min(means[i:]) >= ENOUGH]
         begin = enough[0] if enough else 0
         kind, name = next(iter(own))
-        problem, layer = problems(kind.name, SIZES[0]), ATTENTIONS[attention]
+        problem, layer = problems(kind.name, SIZES[0]), ATTENTIONS.find(attention)
         make = next(make for other, make in kind.optimizers if other == name)
         parametrization = layer.of(problem, None)
         steps = (make() or parametrization.default_optimizer()).steps

@@ -32,8 +32,8 @@ from attsvm.optimizers import Decaying, Rule, chain, normalized_gradient_descent
 from attsvm.optimizers.matrix_directions import MatrixDirection, PolarDirection, UnitColumnDirection, UnitRowDirection
 from attsvm.optimizers.matrix_steps import map_matrices
 from attsvm.optimizers.transformations import LearningRate
-from attsvm.training import attention
-from attsvm.training.attention import FactoredAttention
+from attsvm.training import ATTENTIONS
+from attsvm.training.attention.factored import FactoredAttention
 from cases import markdown
 
 HEADS, N, T, D, PROBLEMS, SEED = 4, 3, 4, 5, 24, 45
@@ -104,7 +104,7 @@ class Latent(FactoredAttention):
         return keys @ np.swapaxes(parameters["Q"], -1, -2)
 
 
-attention.ATTENTIONS["latent"] = Latent
+ATTENTIONS.register("latent", Latent)
 
 DIRECTIONS = {
     "spectral": (PolarDirection(), 0.05),

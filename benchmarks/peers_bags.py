@@ -3,7 +3,8 @@
 musk1, musk2, elephant and fox: a repetition trains on seven of the ten folds of the files and tests on the other three.
 torchmil's models have their defaults, columns of standard deviation 1, and 40 passes of Adam with a step for each bag;
 mi-SVM (Andrews et al. 2002) has an RBF kernel with C = 1 and scikit-learn's width; the set kernel chooses C and width
-by inner folds. Slides: bags of 2,000 to 10,000 instances as in slides.py, in a process for each model.
+by inner folds. Seconds are those of a fit and its decisions, with what is compiled in it. Slides: bags of 2,000 to
+10,000 instances as in slides.py, in a process for each model.
 """
 
 import time
@@ -98,6 +99,8 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
         "mi-SVM": MISVM,
         "set kernel, SVC": SetKernelSVC,
     }
+    if any("torchmil" in name for name in models.keys() & case["methods"]):
+        import torchmil.models  # noqa: F401  # it takes as long as a fit, and is no part of one
     bags, labels, folds = load(Path(case["folder"]), case["task"])
     held = folds[:, seed] < 3
     train, test = np.flatnonzero(~held), np.flatnonzero(held)

@@ -8,6 +8,7 @@ compiled in it. Muon of optax takes copies of the gradients, which its seconds i
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
     train_small.text_of = cache(train_small.text_of)
     if name == "GPT":
         train_small.text_of(Path(case["text"]))
+    for method, _ in case["trials"]:
+        for package in METHODS[method].split():
+            import_module(package)  # in the seconds of no training
     for method, lr in case["trials"]:
         one = {"model": name, "quick": True, "zero": False, "seed": case["rep"], "text": case["text"]}
         start = time.process_time()

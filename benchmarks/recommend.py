@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 import attsvm
-from attsvm._fit import OtherNorms
+from attsvm._fit.other_norms import OtherNorms
 from attsvm.problem import take_sequences
 from attsvm.profiles.recommendation import FOR_MATRICES
 

@@ -382,7 +382,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def steps_of(kind: Kind, change: float) -> Steps:
     """The steps of a kind that change a logit by this much."""
     problem, optimizer = problems_of(kind), kind.runs[0][0]()
-    layer = ATTENTIONS[kind.attention].of(problem, kind.options.get("rank"))
+    layer = ATTENTIONS.find(kind.attention).of(problem, kind.options.get("rank"))
     limit = layer.limit((optimizer or layer.default_optimizer()).steps, problem)
     return limit_at(limit, change).steps.family
 

@@ -112,7 +112,7 @@ def test_no_code_runs_by_loading_printing_resuming_and_predicting(attack, result
 
 def test_the_error_says_how_to_load_the_file_and_trust_loads_all_of_it(results, here):
     def change(meta):
-        names_norm(meta)
+        names_norm(meta["limit"])  # that of the run
         configured("only_a_file_names:made", learning_rate=0.2)(meta)
         meta["loss_name"] = "only_a_file_names:hinge"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import attsvm
+from attsvm.norms import Nuclear, Spectral, read_norm, written_norm
 from attsvm.optimizers import steepest_descent
 
 MODULE = """
@@ -88,3 +89,8 @@ def test_what_needs_the_norm_says_where_it_was_defined(problem, results):
     ):
         with pytest.raises(attsvm.ProblemError, match=LOST):
             ask()
+
+
+@pytest.mark.parametrize("kind", [Nuclear, Spectral])
+def test_a_norm_whose_module_has_another_name_than_in_the_file_is_found(kind):
+    assert read_norm({**written_norm(kind()), "class": f"attsvm.norms.schatten:{kind.__name__}"}) == kind()

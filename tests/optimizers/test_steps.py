@@ -43,6 +43,8 @@ def test_steps_of_files_of_earlier_versions_are_those_of_today(name, optimizer, 
     limit, made = optimizer.limit(attention, heads, groups), configuration(optimizer)
     old = {"limit": {**written_limit(limit), "steps": name}, "attention": attention, "optimizer_config": made}
     assert read_limit(converted({**old, "schedule": "constant"})["limit"]) == limit
+    # these files have the norm of the optimizer as that of the run
+    assert converted({**old, "norm": None})["norm"] == written_limit(limit)["norm"]
     # version 0.2 had no schedules, and of an optimizer that is imported nothing is known before it is
     assert read_limit(converted(old)["limit"]).steps == replace(limit.steps, schedule=None)
     for imported in ({"name": "os:getcwd", "arguments": {}}, {"name": "momentum", "arguments": {"inner": "os:getcwd"}}):

@@ -188,7 +188,7 @@ def _outcome(**changed):
             False,
             "none of these norms (linf, l3): the largest ratio is 0.850, in the linf",
         ),
-        ({"mean": 0.85, "flat": True}, True, "and no ratio rises any more. Weight decay can be the cause"),
+        ({"mean": 0.85, "flat": True}, True, "and no ratio rises any more. Weight decay may be the cause"),
         (
             {"mean": 0.85, "flat": True, "distant": 1e4},
             False,
@@ -388,7 +388,7 @@ def test_the_norm_of_an_optimizer_and_norms_of_columns_are_compared():
 
 def test_weight_decay_is_named_with_the_row_of_the_catalogue_that_has_none():
     rows = {one.setting: one for one in attsvm.profiles.catalogue().of("torch.optim.AdamW")}
-    decaying = "The cause is its weight decay: without it, as many steps give the linf norm"
+    decaying = "The cause is its weight decay: without it, at most as many steps give the linf norm"
     for optimizer in ("torch.optim.AdamW", torch.optim.AdamW, partial(torch.optim.AdamW, weight_decay=0.5)):
         assert decaying in without_decay(optimizer, "W", rows["W"].steps)
         assert "in the row torch.optim.AdamW on W, no decay of the catalogue." in without_decay(optimizer, "W", 10**6)
@@ -428,7 +428,7 @@ def test_an_anonymous_function_has_the_name_of_what_it_returns(optimizer, name):
 )
 def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
     problem = attsvm.datasets.random_problem(4, 5, 3, 0)
-    with pytest.raises(ProblemError, match=r"got SGD; optimizers of PyTorch work in attsvm\.margin_profile"):
+    with pytest.raises(ProblemError, match=r"got SGD; PyTorch.s optimisers work only in attsvm\.margin_profile"):
         attsvm.train(problem, optimizer=optimizer)
 
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+from dataclasses import is_dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ MODULES = (
 )
 API = Path(__file__).parents[2] / "docs" / "api"
 TYPES = re.compile(r"^Types\n-+\n(.*)", re.DOTALL | re.MULTILINE)  # the last section of a page
+ENTRIES = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 SEE_ALSO = re.compile(r"^See Also\n-+\n(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -98,3 +100,26 @@ def test_every_callable_that_users_name_has_an_example_and_names_its_neighbours(
         for entry in line.partition(" :")[0].split(",")
     }
     assert [entry for entry in sorted(listed) if not defined(entry)] == []
+
+
+def entries(value):
+    """The parameters and attributes that a docstring lists."""
+    lines = (line for section in ENTRIES.findall(inspect.getdoc(value) or "") for line in section.split("\n"))
+    names = (name for line in lines if line[:1].strip() for name in line.partition(" : ")[0].split(","))
+    return {name.strip(" *") for name in names}
+
+
+@pytest.mark.parametrize("name", [*MODULES, "attsvm.profiles"])
+def test_parameters_and_attributes_have_the_names_of_their_docstrings(name):
+    """They are in American spelling, unlike the text around them."""
+    values = public(name)
+    for key, value in [*values.items()]:
+        if inspect.isclass(value):
+            values |= {f"{key}.{name}": x for name, x in vars(value).items() if inspect.isfunction(x)}
+    wrong = {
+        key: entries(value) - {*inspect.signature(value).parameters, *dir(value)}
+        for key, value in values.items()
+        if inspect.isfunction(value) or is_dataclass(value)
+    }
+    # those that end with _ are made by fit
+    assert {key: each for key, names in wrong.items() if (each := [one for one in names if one[-1:] != "_"])} == {}

@@ -117,7 +117,7 @@ def test_the_norm_of_a_run_never_depends_on_the_trials_beside_it():
     limit = spectral_descent().limit("factored")
     block = Block(Drawn(SimpleNamespace()), Arguments(), [])
     block.run = SimpleNamespace(limit=limit, optimizer="sgd", attention="factored", history={})
-    with pytest.raises(ProblemError, match=r"^svm\.norm: expected the norm .*, got None; that of sgd depends on"):
+    with pytest.raises(ProblemError, match=r"^svm\.norm: expected the norm .*, because the norm of sgd depends on"):
         _ = block.norm
     block.arguments = Arguments(svm={"norm": "nuclear"})
     assert block.norm == Nuclear()

@@ -29,6 +29,9 @@ OTHER_NAMES = {
 }
 """What norms are called elsewhere, for error messages."""
 
+_MOVED = {"attsvm.norms.schatten": "attsvm.norms.singular_values"}
+"""Modules that files of 0.2 and 1.0 name, and where their norms are now."""
+
 
 def parse_norm(norm: "str | float | Norm") -> Norm:
     """Read a norm.
@@ -148,8 +151,10 @@ def read_norm(written: dict[str, Any]) -> Norm:
     """
     name, path, fields = written["name"], written["class"], written["fields"]
     try:
+        module, _, kind = path.partition(":")
+        path = f"{_MOVED.get(module, module)}:{kind}"
         with named_by_file():
-            if path.partition(":")[0] not in sys.modules and not path.startswith("attsvm."):
+            if module not in sys.modules and not path.startswith("attsvm."):
                 tuple(NORMS)  # imports the installed ones
             found = import_object(path)
             if not (isinstance(found, type) and issubclass(found, Norm)):

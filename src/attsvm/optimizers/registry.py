@@ -192,10 +192,14 @@ def optimizer_of(run: Any) -> Any:
 def converted(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what a file has of a run; in versions 0.2 and 1.0, limits named their steps, which become a record.
 
-    It is that of the optimiser, rebuilt from its arguments, and unknown if it cannot be.
+    It is that of the optimiser, rebuilt from its arguments, and unknown if it cannot be. In these versions runs had the
+    norm of their optimiser, in place of which comes that of the limit.
     """
     limit = meta.get("limit")
-    if not isinstance(limit, Mapping) or isinstance(limit.get("steps"), Mapping):
+    if not isinstance(limit, Mapping):
+        return meta
+    meta = {**meta, "norm": limit["norm"]}
+    if isinstance(limit.get("steps"), Mapping):
         return meta
     steps = Steps()
     with suppress(ProblemError):

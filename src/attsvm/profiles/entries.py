@@ -38,7 +38,7 @@ class Entry:
 
     Attributes
     ----------
-    optimiser, setting : str
+    optimizer, setting : str
         The import path, with options that differ from the defaults; the setting is "W", "K and Q", "W, mini-batches
         of 2" or "W, as shipped".
     verdict : str
@@ -233,7 +233,7 @@ def without_decay(optimizer: Any, setting: str, steps: int) -> str:
         same = name == entry.optimizer or (name != given and import_optimizer(entry.optimizer) is given)
         if same and entry.setting == setting and entry.decay and entry.is_named and entry.steps <= steps:
             return (
-                f" The cause is its weight decay: without it, as many steps give the {entry.verdict} norm "
+                f" The cause is its weight decay: without it, at most as many steps give the {entry.verdict} norm "
                 f"({written(entry.ratio or 0.0)}), in the row {entry.optimizer} on {entry.trained} of the catalogue."
             )
     return ""

@@ -50,7 +50,7 @@ class MarginProfile(Result):
         Whether the profile is inconclusive, and more steps can change that.
     norms, schedules : tuple of str
         The names of the last and of the first axis.
-    optimiser, attention : str
+    optimizer, attention : str
     learning_rate : float or None
         The given one, or what was found for the first steps; None if the optimiser sets its own.
     steps : int

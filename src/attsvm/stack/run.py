@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.extras import check_installed
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, converted, limit_field
@@ -192,8 +193,11 @@ def _counted_from_zero(
     moved = {renamed(name): array for name, array in arrays.items()}
     named = {name: {renamed(key): None for key in meta[name]} for name in ("weights", "parameters", "history")}
     state = {name: array for name, array in arrays.items() if name.startswith("optimizer_state/")}
-    if meta["layers"] > 9 and any(array.ndim > arrays["step"].ndim for array in state.values()):
-        # the arrays of the optimiser are in the order of the names, where "W10" is before "W2"; it begins anew
+    if len(state) >= meta["layers"] > 9:
+        # what the optimiser has of each parameter is in the order of the names, where "W10" is before "W2"
+        warn_caller(
+            "optimizer_state: left out, because the file counts 10 or more layers from 1; resumed runs restart it"
+        )
         moved = {name: array for name, array in moved.items() if name not in state}
         named["optimizer_state"] = {}
     return moved, {**meta, **named}

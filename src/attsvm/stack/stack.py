@@ -96,7 +96,7 @@ class Stack(StackLayout):
             Train W or (K, Q) of each layer: W by default, or what the run trained that is resumed.
         rank : int, optional
             Columns of K and Q; d by default.
-        optimiser, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
+        optimizer, learning_rate, loss, batch_size, seed, record, dtype, device, callback, progress
             As for :func:`attsvm.train`. By default normalised gradient descent with one norm over the gradients of all
             layers: on W with step k as long as 0.03(1 + k/1000), on factors with the relative steps of one layer.
         steps : int

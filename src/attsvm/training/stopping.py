@@ -14,8 +14,8 @@ class Stopping:
     margin_tol : float, optional
         Stop when the margin grew by less than this fraction while the norm of the weights doubled and the selection
         stayed the same: then the margin ratio no longer grows. It is tested when the number of steps is a power of √2.
-        Margins and weights are measured in the norm of the optimiser, ``run.norm``; for Euclidean steps on factors in
-        the nuclear norm.
+        Margins and weights are measured in the norm of the optimiser; for Euclidean steps on factors in the nuclear
+        norm.
     gradient_tol : float, optional
         Stop when the Frobenius norm of the gradient of all trained parameters is at most this. Not for mini-batches.
 

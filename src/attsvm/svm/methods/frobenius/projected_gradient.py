@@ -88,7 +88,7 @@ class ProjectedGradient:
 
     References: Moré and Toraldo (1991), *On the solution of large quadratic programming problems with bound
     constraints*; O'Donoghue and Candès (2015), *Adaptive restart for accelerated gradient schemes*; Dostál and Schöberl
-    (2005), *Minimising quadratic functions subject to bound constraints with the rate of convergence and finite
+    (2005), *Minimizing quadratic functions subject to bound constraints with the rate of convergence and finite
     termination*, for when to leave a face.
     """
 
