@@ -382,5 +382,5 @@ def test_features_take_what_the_other_origins_add_along_their_vectors():
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             inspection.explain(1, 2, origins=origins)
-    with pytest.raises(attsvm.ProblemError, match="which can be resampled, got 'feature 12'"):
+    with pytest.raises(attsvm.ProblemError, match="because only these can be resampled, got 'feature 12'"):
         explanation.test(batch)

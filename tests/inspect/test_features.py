@@ -176,7 +176,7 @@ def test_what_fits_no_stream_is_refused_by_name():
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             inspection.explain(1, 2, origins=origins)
-    with pytest.raises(attsvm.ProblemError, match="which can be resampled, got 'feature"):
+    with pytest.raises(attsvm.ProblemError, match="because only these can be resampled, got 'feature"):
         inspection.explain(1, 2, origins=features()).test({"input_ids": TOKENS})
     with pytest.raises(attsvm.ProblemError, match=r"along\['ones'\]: expected finite vectors"):
         inspection.edit(1, 2, [(0, 8, 3)], along={"ones": np.ones(3)})

@@ -41,7 +41,7 @@ def test_values_and_dual_norms_are_those_of_semidefinite_programs():
     one = generator.standard_normal((1, 5, 4))
     assert FusedHeads().value(one) == pytest.approx(Spectral().value(one[0]), rel=1e-8)
     for value in (FusedKeysQueries().value, FusedKeysQueries().values):
-        with pytest.raises(ProblemError, match=r"^norm: fused_kq: expected keys and queries of one dimension"):
+        with pytest.raises(ProblemError, match=r"^norm: fused_kq: expected keys and queries of the same dimension"):
             value(one[0])
 
 

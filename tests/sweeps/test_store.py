@@ -110,7 +110,8 @@ def test_no_damaged_file_is_opened_silently(whole):
         path.unlink()
         with pytest.raises(ProblemError, match=rf"^{re.escape(str(store))}.*\b{path.name}\b") as refused:
             attsvm.open_sweep(store)
-        assert path.name == "sweep.json" or f"{path}: expected a file as the sweep wrote it, got none" in str(refused)
+        said = f"{path}: expected a file as the sweep wrote it, got no file"
+        assert path.name == "sweep.json" or said in str(refused)
         path.write_bytes(data)
     one, other = files_of(store, "data.zarr/feasible/c/*/0")
     contents = one.read_bytes(), other.read_bytes()
@@ -134,7 +135,7 @@ def test_the_same_sweep_names_a_damaged_file_and_writes_what_the_user_deletes_an
         path.write_bytes(content)
         said = f"{path}: expected a file as the sweep wrote it, got a damaged one; delete it and run the sweep again"
         status, _, printed = command("sweep", "show", store)
-        assert (status, printed.count("\n"), said in printed) == (2, 1, True)
+        assert (status, printed.count("\n"), said in printed) == (2, 1, True), printed
         with pytest.raises(ProblemError, match=f"^{re.escape(said)}"):
             sweep(CHECKED, store=store, workers=0)
         path.unlink()

@@ -139,5 +139,5 @@ def test_what_is_refused():
     problem = tiny(0, 3, 2)
     with pytest.raises(attsvm.ProblemError, match="weights: expected axes that end with"):
         attsvm.classify(problem, np.zeros((3, 3, 3)))
-    with pytest.raises(attsvm.ProblemError, match="got no head"):
+    with pytest.raises(attsvm.ProblemError, match="a prediction head for token scores, but it has no head"):
         attsvm.classify(attsvm.Problem(problem.tokens, problem.labels, queries=problem.queries), np.zeros((2, 3, 3)))

@@ -52,7 +52,7 @@ class PageResult(Displayed):
         --------
         >>> import attsvm
         >>> problem = attsvm.datasets.random_problem(20, 4, 5, seed=0)
-        >>> "<title>problem: attention, fixed head</title>" in attsvm.fit(problem, steps=200).page()
+        >>> "<title>problem: attention, fixed prediction head</title>" in attsvm.fit(problem, steps=200).page()
         True
         """
         return make_page(self, command=COMMAND).html()

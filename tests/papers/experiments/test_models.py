@@ -108,7 +108,7 @@ def test_sizes_that_do_not_fit_are_refused():
 def test_small_presets_use_the_step_sizes_that_were_best(task, heading):
     """Each row of the note names an optimiser and its best step size."""
     note = (Path(__file__).parents[3] / "docs" / "notes" / "real_data.md").read_text(encoding="utf-8")
-    section = note.split(f"## {heading}")[1].split("| optimiser | step sizes tried")[0]
+    section = note.split(f"## {heading}")[1].split("\n## ")[0]
     best = {
         row[1].strip(): float(row[2]) for row in (line.split("|") for line in section.splitlines()) if "±" in str(row)
     }
