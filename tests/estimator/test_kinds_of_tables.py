@@ -110,13 +110,7 @@ def reference(request):
 @pytest.mark.filterwarnings(
     "ignore:y. expected one value for each bag, got one for each row; the values in a bag are equal"
 )
-# both read tables by the same code, so each table is read by one of them
-@pytest.mark.parametrize(
-    ("reference", "name"),
-    [(CLASSIFIERS[k % 2], name) for k, name in enumerate(SAME)],
-    indirect=["reference"],
-    ids=[*SAME],
-)
+@pytest.mark.parametrize("name", SAME)
 def test_a_table_of_the_same_bags_gives_the_same_decisions(reference, name):
     (make, expected), (X, labels) = reference, SAME[name]
     fitted = make().fit(X, labels, bag="bag")
@@ -281,11 +275,12 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("make", CLASSIFIERS)
 @pytest.mark.parametrize("number", range(len(REFUSED)))
-def test_other_tables_are_one_clear_line(number):
+def test_other_tables_are_one_clear_line(number, make):
     options, message = REFUSED[number]
     with pytest.raises(ProblemError, match=message) as raised:
-        decisions(CLASSIFIERS[number % 2], **options)
+        decisions(make, **options)
     assert "\n" not in str(raised.value)
 
 

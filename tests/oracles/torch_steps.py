@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 SHAPES = [(7, 5), (11,), (3, 4, 2), (1,), ()]
-STEPS = 30
+STEPS = 100
 
 
 def signed_power(x, exponent):

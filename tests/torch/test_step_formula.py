@@ -10,14 +10,10 @@ from oracles.torch_steps import MirrorFormula, SignFormula, assert_follows  # no
 NORMALIZE = [{}, {"normalize": True, "scope": "each"}, {"normalize": True, "scope": "all"}]
 
 
-EXPONENTS = [1.05, 1.1, 1.25, 1.37, 1.5, 1.75, 1.8, 2, 2.6, 3, 5, 6]
-
-
+@pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("normalize", NORMALIZE, ids=str)
-@pytest.mark.parametrize("p", EXPONENTS)
-def test_weights_follow_the_formula(p, normalize):
-    # all tensors at once and one by one, each with every other p of each normalisation
-    foreach = (EXPONENTS.index(p) + NORMALIZE.index(normalize)) % 2 == 0
+@pytest.mark.parametrize("p", [1.05, 1.1, 1.25, 1.37, 1.5, 1.75, 1.8, 2, 2.6, 3, 5, 6])
+def test_weights_follow_the_formula(p, normalize, foreach):
     rng, engine = np.random.default_rng(1), {"foreach": foreach}
     assert_follows(MirrorDescent, MirrorFormula, rng, lr=0.02, p=p, engine=engine, **normalize)
 

@@ -42,9 +42,8 @@ def test_the_linear_term_lets_weights_leave_zero():
     assert regression(100, lr=5e-2, p=1.1, normalize=True, linear=0.06) < 0.3 * slow
 
 
-@pytest.mark.parametrize(
-    ("p", "compiled"), [(1.05, False), (1.1, False), (1.37, False), (1.75, False), (1.05, True), (1.37, True)]
-)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("p", [1.05, 1.1, 1.37, 1.75])
 def test_weights_are_the_power_and_the_linear_term_of_the_mirror_variable(p, compiled):
     rng, linear, lr = np.random.default_rng(0), 0.03, 0.01
     start = rng.standard_normal(200) * np.where(rng.random(200) < 0.2, 0.0, 1.0)

@@ -33,9 +33,9 @@ def start(*shape, seed=0):
 # --- batches and symmetries
 
 
-def test_a_large_batch_equals_its_members():
+@pytest.mark.parametrize("size", [7, 70])
+def test_a_batch_equals_its_members(size):
     # to rounding, not bit for bit: the order in which the compiler adds depends on how many trials lie side by side
-    size = 70
     problem, W = batch_of(size), start(size, 3, 3)
     together = train(problem, init=W, steps=40, record=5)
     for i in (0, size // 2, size - 1):
