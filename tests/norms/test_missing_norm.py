@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.norms import Nuclear, Spectral, read_norm, written_norm
+from attsvm.norms import (
+    Lp,
+    MaxOfHeads,
+    Nuclear,
+    OnColumns,
+    OnRows,
+    Owl,
+    Scaled,
+    Spectral,
+    SumOfHeads,
+    parse_norm,
+    read_norm,
+    schatten,
+    written_norm,
+)
 from attsvm.optimizers import steepest_descent
 
 MODULE = """
@@ -91,6 +105,20 @@ def test_what_needs_the_norm_says_where_it_was_defined(problem, results):
             ask()
 
 
-@pytest.mark.parametrize("kind", [Nuclear, Spectral])
-def test_a_norm_whose_module_has_another_name_than_in_the_file_is_found(kind):
-    assert read_norm({**written_norm(kind()), "class": f"attsvm.norms.schatten:{kind.__name__}"}) == kind()
+# where 1.0 had the norms that it wrote to files
+MODULES = {
+    "attention_heads": [SumOfHeads(Lp(2)), MaxOfHeads(Nuclear())],
+    "lifted": [OnRows(Lp(1)), OnColumns(Lp(4)), schatten(3)],
+    "lp": [Lp(1.5)],
+    "owl": [Owl([2, 1])],
+    "scaled": [Scaled(Lp(3), 0.3)],
+    "schatten": [Nuclear(), Spectral()],
+    "factors.fused": [parse_norm("fused_kq")],
+    "factors.gamma2": [parse_norm("gamma2")],
+    "factors.nu": [parse_norm("nu")],
+}
+
+
+@pytest.mark.parametrize(("module", "norm"), [(module, norm) for module, norms in MODULES.items() for norm in norms])
+def test_norms_in_files_of_1_0_are_found(module, norm):
+    assert read_norm({**written_norm(norm), "class": f"attsvm.norms.{module}:{type(norm).__name__}"}) == norm

@@ -57,8 +57,7 @@ def reproduce(
             "--size",
             metavar="NAME=VALUE",
             help="Change a size of the figures: a number, values separated by commas, or JSON. Repeatable. The JSON "
-            "file "
-            "of a figure lists its sizes.",
+            "file of a figure lists its sizes.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(

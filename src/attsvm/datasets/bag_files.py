@@ -79,7 +79,7 @@ def read_bags(
     optional : iterable of str
         Those of the columns ``label``, ``groups`` and ``drop`` that a table need not have.
     encoding : str, optional
-        That of a table of text, such as "latin-1"; UTF-8 by default.
+        The encoding of a table that is a text file, such as "latin-1"; UTF-8 by default.
 
     Returns
     -------

@@ -313,8 +313,7 @@ def check_columns(
         decimal = ", decimal=','" * (other == ";")
         raise ProblemError(
             f"{source}: expected fields separated by {separator!r}, got {other!r} in the header; convert the file, "
-            f"for example by pandas.read_csv({str(source)!r}, sep={other!r}{decimal}).to_csv('new.csv', index=False) "
-            "does"
+            f"for example by pandas.read_csv({str(source)!r}, sep={other!r}{decimal}).to_csv('new.csv', index=False)"
         )
     for name in columns:
         if name not in found:

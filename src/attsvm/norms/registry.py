@@ -24,10 +24,10 @@ NORMS: Registry[type[Norm] | Norm] = Registry(
 
 
 OTHER_NAMES = {
-    **{"operator": "spectral", "trace": "nuclear", "max": "linf", "sup": "linf", "euclidean": "frobenius"},
-    **{"nuc": "nuclear", "f": "frobenius", "inf": "linf"},  # NumPy's
-}
-"""What norms are called elsewhere, for error messages."""
+    "operator": "spectral", "trace": "nuclear", "max": "linf", "sup": "linf", "euclidean": "frobenius",
+    "nuc": "nuclear", "f": "frobenius", "inf": "linf",
+}  # fmt: skip
+"""What norms are called elsewhere, NumPy's names in the second line, for error messages."""
 
 _MOVED = {"attsvm.norms.schatten": "attsvm.norms.singular_values"}
 """Modules that files of 0.2 and 1.0 name, and where their norms are now."""

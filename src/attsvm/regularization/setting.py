@@ -64,7 +64,7 @@ class PathSetting:
         check_is_problem(problem)
         problem.check_one_head()
         if problem.labels is None:
-            raise ProblemError("problem: expected labels -1 and 1")
+            raise ProblemError("problem: expected labels -1 and 1, but it has none")
         problem, parsed = parse_margin_loss(problem, loss)
         layer = parse_attention(attention, problem, rank)
         bounding = _norm_of_ball(layer, parse_norm(norm))

@@ -83,7 +83,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Conditi
     problem.check_one_head()
     problem = problem.binary
     if problem.labels is None:
-        raise ProblemError("problem: expected labels -1 and 1")
+        raise ProblemError("problem: expected labels -1 and 1, but it has none")
     objective, parameters = Objective.of(
         problem, parse_attention(None, problem, None), parse_head(head), parse_loss("logistic", None)
     )

@@ -22,7 +22,7 @@ class MarginPlateau:
     of the norm, so the gain of a doubling is about the remaining gain. Doublings of the number of steps are not used,
     because they say nothing as long as the initial weights are larger than the steps.
 
-    ``norm``: the norm of margin and weights: that of the optimiser.
+    ``norm``: the norm in which margins and weights are measured.
 
     Raises ProblemError if no query of a problem has a token to drop.
     """

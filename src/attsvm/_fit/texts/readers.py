@@ -78,8 +78,7 @@ def find_files(path: str, endings: Sequence[str], otherwise: str = "") -> list[P
     if len(parts) > 1:
         raise ProblemError(
             f"{path}: expected the shards of one part of the data, got {', '.join(parts)}; give a pattern in quotes, "
-            "such "
-            f"as '{found[0].parent}/{parts[-1]}*'"
+            f"such as '{found[0].parent}/{parts[-1]}*'"
         )
     return found
 

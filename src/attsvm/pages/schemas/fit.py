@@ -76,9 +76,7 @@ class RightFields(Fields):
 
 
 class SelectionFields(Fields):
-    selected: (
-        Nested[int] | None
-    )  # index of the token of largest attention, from 0, (n) or (n, Q); -1 for padded queries
+    selected: Nested[int] | None  # token of largest attention, from 0, shape (n) or (n, Q); -1 for padded queries
     counts: list[int]  # number of queries that select each of the T positions
     share_optimal: Number  # share of the queries that select the token of largest score y<v, x>
     # first recorded step from which the selection is the final one; the last step if it still changed there

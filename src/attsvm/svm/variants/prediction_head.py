@@ -75,7 +75,7 @@ def solve_head(
     problem.check_one_head()
     problem = problem.binary
     if problem.labels is None:
-        raise ProblemError("problem: expected labels -1 and 1")
+        raise ProblemError("problem: expected labels -1 and 1, but it has none")
     sets = selection_sets(problem, selected)
     if ((sets & problem.copies.distinct).sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token per query, got sets of tokens")
