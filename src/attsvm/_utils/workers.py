@@ -19,7 +19,7 @@ import lazy_loader
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm._utils.extensions import FOLDERS, importable
-from attsvm._utils.interruption import blocked
+from attsvm._utils.interruption import without_interruptions
 
 loky = lazy_loader.load("joblib.externals.loky", suppress_warning=True)
 
@@ -52,9 +52,9 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
     pool = _pool(workers, os.getpid())
     made: deque[Future[Result]] = deque()
     try:
-        for arguments in calls:
-            with blocked():  # Ctrl-C in a terminal is for the process that waits
-                made.append(pool.submit(_called, tuple(FOLDERS), pickle.dumps((function, arguments))))
+        for given in calls:
+            # Ctrl-C in a terminal is for the process that waits
+            made.append(without_interruptions(pool.submit, _called, tuple(FOLDERS), pickle.dumps((function, given))))
             busy = [future for future in made if not future.done()]
             if len(busy) >= workers:
                 wait(busy, return_when=FIRST_COMPLETED)

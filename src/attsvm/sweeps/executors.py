@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from attsvm._utils.checks import check_integer
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.extensions import FOLDERS, importable
-from attsvm._utils.interruption import blocked
+from attsvm._utils.interruption import without_interruptions
 from attsvm._utils.jax_devices import find_device, name_of
 from attsvm._utils.threads import num_threads
 from attsvm.errors import ProblemError
@@ -155,5 +155,5 @@ def local_cluster(workers: int) -> Any:
     from distributed import LocalCluster
 
     options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
-    with blocked(), dask.config.set(SETTINGS):  # Ctrl-C ends this process, and its workers end with it
-        return LocalCluster(n_workers=workers, processes=True, **options)
+    with dask.config.set(SETTINGS):  # Ctrl-C ends this process, and its workers end with it
+        return without_interruptions(partial(LocalCluster, n_workers=workers, processes=True, **options))
