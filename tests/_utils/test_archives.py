@@ -84,7 +84,7 @@ def test_an_archive_that_cannot_be_read_is_one_line(tmp_path, damage):
 
 
 def test_what_unpacks_to_more_than_the_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("attsvm._utils.archives.free_memory", lambda: 2**20)
+    monkeypatch.setattr("attsvm._utils.memory.free_memory", lambda: 2**20)
     archive(tmp_path / "bomb.npz", tokens=npy(np.zeros(2**16)), more=npy(np.zeros(2**16 + 1)))
     archive(tmp_path / "stated.npz", tokens=npy(np.zeros((2, 3, 2)), shape=(2**60, 3)))
     (tmp_path / "stated.npy").write_bytes(npy(np.zeros(3), shape=(2**60,)))
@@ -94,7 +94,7 @@ def test_what_unpacks_to_more_than_the_memory_is_refused_before_it_is_unpacked(t
         (Problem.load, "stated.npz", r"[\d.e+]+ PiB"),
         (read_npy, "stated.npy", "8192 PiB"),
     ):
-        with pytest.raises(ProblemError, match=rf"{name}: expected arrays that fit .* 1 MiB, got {size}$"):
+        with pytest.raises(ProblemError, match=rf"{name}: expected content that fits .* 1 MiB, got {size}$"):
             read(tmp_path / name)
     archive(tmp_path / "fits.npz", tokens=npy(np.zeros(2**16)))
     assert read_npz(tmp_path / "fits.npz")[0]["tokens"].shape == (2**16,)

@@ -118,11 +118,11 @@ def random_problem(**options):
     ("function", "name", "values"),
     [
         (train, "steps", (*NO_INTEGERS, HUGE, None)),
-        (train, "seed", (*NO_INTEGERS, HUGE, None)),
+        (train, "seed", (*NO_INTEGERS, HUGE)),
         (train, "record", (*NO_INTEGERS, HUGE)),
         (train, "batch_size", (*NO_INTEGERS, 0, 7)),
         (train_factors, "rank", NO_INTEGERS),
-        (train, "penalty", (*NO_NUMBERS, None)),
+        (train, "penalty", NO_NUMBERS),
         (train, "init", (1j * np.ones((3, 3)), np.full((3, 3), "a"), np.full((3, 3), np.nan), "x", 5)),
         (train, "head", (Linear, 5, object())),
         (train, "loss", (attsvm.losses.Loss, 5)),

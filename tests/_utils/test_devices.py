@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 import attsvm
 from attsvm import fit
 from attsvm._utils.devices import parse_device
+from attsvm._utils.jax_devices import compiler_options, quick_to_compile
 from attsvm.training import loop
 
 pytestmark = pytest.mark.slow
@@ -149,3 +151,10 @@ def test_every_call_refuses_a_device_that_does_not_exist(work):
         attsvm.errors.ProblemError, match="device: expected one of those available here, 'cpu', got 'cuda:7'"
     ):
         work("cuda:7")
+
+
+def test_a_compiler_gets_no_option_that_it_lacks(monkeypatch):
+    option = "xla_cpu_use_fusion_emitters"
+    for version, has_it in (((0, 10, 2), True), ((0, 11, 2), False), ((0, 12, 0), False)):
+        monkeypatch.setattr(jax, "__version_info__", version)
+        assert (option in compiler_options(2), option in quick_to_compile()) == (has_it, has_it)

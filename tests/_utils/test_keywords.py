@@ -13,6 +13,7 @@ PROBLEM = attsvm.datasets.random_problem(2, 3, 4, seed=0)
     ("call", "says"),
     [
         (lambda: attsvm.train(PROBLEM, lr=0.1), "'lr'; did you mean learning_rate?"),
+        (lambda: attsvm.train(PROBLEM, weight_decay=0.1), r"'weight_decay'; it is an option of optimisers, as in "),
         (lambda: attsvm.train(PROBLEM, random_state=0), "'random_state'; did you mean seed?"),
         (lambda: attsvm.train(PROBLEM, sead=0), "'sead'; did you mean seed?"),
         (lambda: attsvm.solve_svm(PROBLEM, verbose=True), "'verbose'; did you mean progress?"),
@@ -34,6 +35,7 @@ def test_an_unknown_argument_is_answered_by_the_one_that_was_meant(call, says):
     with pytest.raises(TypeError) as raised:
         call()
     assert says in str(raised.value)
+    assert "Did you mean" not in str(raised.value)
 
 
 def test_arrays_are_mentioned_only_if_arrays_were_given():

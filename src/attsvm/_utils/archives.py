@@ -7,13 +7,13 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0
 
-from attsvm._utils.files import atomic_write, read_text, reading, reason, regular_file
-from attsvm._utils.memory import free_memory, in_bytes
+from attsvm._utils.files import atomic_write, named_once, read_text, reading, reason, regular_file
+from attsvm._utils.memory import check_fits
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 
@@ -40,7 +40,7 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """Read the array of an ``.npy`` file, without pickled objects."""
     with reading(path, "not a readable .npy file"), _without_pickle(path):
         with regular_file(path).open("rb") as stream:
-            _check_fits(path, _bytes_of(stream, os.fstat(stream.fileno()).st_size))
+            check_fits(path, _bytes_of(stream, os.fstat(stream.fileno()).st_size))
         found = np.load(regular_file(path), allow_pickle=False)
         if not isinstance(found, np.ndarray):
             found.close()
@@ -62,7 +62,7 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
         if isinstance(found, np.ndarray):
             raise ValueError("expected an archive of named arrays, got a single array")
         with found as archive:
-            _check_fits(path, sum(_bytes_of(archive.zip.open(part), part.file_size) for part in archive.zip.infolist()))
+            check_members(path, archive.zip)
             for name in archive.files:
                 with _without_pickle(f"{path}: {name}"):
                     arrays[name] = _plain(archive[name], f"{path}: {name}")
@@ -92,12 +92,12 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray
 
     The value of the key "playground" of a JSON object, which the page of the playground writes for itself, is left out.
     """
-    with regular_file(path).open("rb") as stream:
+    with reading(path, "cannot be read"), regular_file(path).open("rb") as stream:
         is_json = stream.read(1) == b"{"
     if not is_json:
         return read_npz(path, kind)[0]
     with reading(path, "not a readable JSON object"):
-        found = json.loads(read_text(path))
+        found = json.loads(read_text(path), object_pairs_hook=named_once)
         if found.pop("kind", kind) != kind:
             raise ValueError(f"expected the kind {kind!r}")
         found.pop("playground", None)
@@ -114,12 +114,12 @@ def _bytes_of(stream: IO[bytes], length: int) -> int:
         return max(length, math.prod(shape) * dtype.itemsize)
 
 
-def _check_fits(path: object, size: int) -> None:
-    """Raise ProblemError if a file takes more memory than there is: a small archive can unpack to any size."""
-    if 0 < free_memory() < size:
-        raise ProblemError(
-            f"{path}: expected arrays that fit into the free memory of {in_bytes(free_memory())}, got {in_bytes(size)}"
-        )
+def check_members(path: object, archive: ZipFile) -> None:
+    """Raise ProblemError if the members of a zip file do not fit into the memory, or several have one name."""
+    check_fits(path, sum(_bytes_of(archive.open(part), part.file_size) for part in archive.infolist()))
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    if len({*names}) < len(names):
+        raise ProblemError(f"{path}: expected one array of each name, got several")
 
 
 @contextlib.contextmanager

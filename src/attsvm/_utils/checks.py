@@ -151,6 +151,9 @@ def selection_of(given: Any, weights: Any = None) -> np.ndarray:
             f"selected: expected a run whose tokens compete for attention, got one with the {source.map} map, which "
             "keeps or drops each token by itself; predict_direction(problem, run).solution is the SVM of its tokens"
         )
+    if getattr(source, "keeps_sets", False):
+        why = "its head or loss may keep several tokens of a query: predict_direction(problem, run).selected has them"
+        raise ProblemError(f"selected: expected tokens, got a run; {why}")
     given = getattr(weights, "selected", None) if given is None else given
     expected = "integers or booleans, such as attsvm.optimal_tokens(problem), or a Run or Solution that has them"
     return _not_empty("selected", as_array("selected", getattr(given, "selected", given), expected, "biu"))

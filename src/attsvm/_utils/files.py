@@ -13,8 +13,9 @@ import stat
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from attsvm._utils.memory import check_fits
 from attsvm._utils.text import visible
 from attsvm.errors import ProblemError
 
@@ -224,6 +225,14 @@ def reason(error: BaseException) -> str:
     return visible(text.splitlines()[0][:REASON_LENGTH]).rstrip(" .:")
 
 
+def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, for ``json.loads``; raises ValueError if several of its values have one name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has several values with the same name")
+    return found
+
+
 def read_text(
     path: str | os.PathLike[str], encoding: str | None = None, otherwise: str = "save the file as UTF-8"
 ) -> str:
@@ -233,8 +242,12 @@ def read_text(
     do, for the error message. A file that ends with ``.gz`` is decompressed.
     """
     with reading(path, "cannot be read"):
-        content = regular_file(path).read_bytes()
-        content = gzip.decompress(content) if os.fspath(path).lower().endswith(".gz") else content
+        opened: Any = gzip.open if os.fspath(path).lower().endswith(".gz") else open
+        content = bytearray()
+        with opened(regular_file(path), "rb") as stream:
+            while part := stream.read(1 << 24):
+                content += part
+                check_fits(path, len(content))
     try:
         text = content.decode(encoding or "utf-8").removeprefix("\ufeff")
     except LookupError:

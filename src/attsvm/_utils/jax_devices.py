@@ -62,14 +62,12 @@ def available(device: jax.Device) -> int:
 def compiler_options(num_trials: int) -> dict[str, Any]:
     """Options under which the barriers of :func:`attsvm._utils.contractions.settle` outlive XLA's fusion on the CPU.
 
-    By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
-    which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
-    emitter does not know barriers: it must not run. A third pass divides loops with many operations between the cores.
-    Slices of several trials run on the cores themselves, so it must not run for them: their threads would wait for each
-    other in every step. A compiler without such passes ignores the option. A single trial
-    uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many. By
-    default the compiler uses half of an AVX-512 register; with whole ones a batch is faster. JAX's
-    setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
+    By default the CPU compiler drops barriers before it fuses, and recomputes W z, for instance, for every token, four
+    times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose emitter does not
+    know barriers. A third pass divides loops between the cores, but slices of several trials run on the cores
+    themselves, and would wait for each other in every step. A compiler without such passes ignores the option. With
+    whole AVX-512 registers a batch is faster. JAX's setting ``jax_disable_most_optimizations`` halves the time to
+    compile, for few steps.
     """
     if default_device().platform != "cpu":
         return {}
@@ -79,14 +77,19 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     passes = {"xla_disable_hlo_passes": ",".join(dropped)}
     if jax.config.read("jax_disable_most_optimizations"):
         return passes | quick_to_compile()
-    return passes | {"xla_cpu_use_fusion_emitters": num_trials > 1, "xla_cpu_prefer_vector_width": 512}
+    return passes | _loop_emitter(num_trials > 1) | {"xla_cpu_prefer_vector_width": 512}
 
 
 def quick_to_compile() -> dict[str, Any]:
     """Options for a program that takes longer to compile than to run."""
     if default_device().platform != "cpu":
         return {}
-    return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    return {"xla_backend_optimization_level": 0} | _loop_emitter(newer=False)
+
+
+def _loop_emitter(newer: bool) -> dict[str, Any]:
+    """The option for one of two loop emitters, the older of which is faster for one trial; JAX 0.11.2 has only one."""
+    return {"xla_cpu_use_fusion_emitters": newer} if jax.__version_info__ < (0, 11) else {}
 
 
 def _gpus() -> list[jax.Device]:

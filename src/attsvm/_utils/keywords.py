@@ -40,7 +40,8 @@ def suggests(function: Made) -> Made:
                 raise  # from inside the function
             arrays = bool(args) and isinstance(args[0], list | tuple | np.ndarray)
             hint = _hint(str(error), list(inspect.signature(function).parameters), arrays)
-            raise TypeError(f"{error}{hint}") from None
+            # Python 3.13 suggests a name by its spelling alone
+            raise TypeError(f"{str(error).partition('. Did you mean')[0]}{hint}" if hint else str(error)) from None
 
     return call  # type: ignore[return-value]
 
@@ -51,5 +52,7 @@ def _hint(error: str, known: list[str], arrays: bool) -> str:
         if arrays and "problem" in known:
             return "; attsvm.Problem(tokens, labels) makes a problem from arrays"
         return "; give a Run, or attsvm.optimal_tokens(problem)" if "argument: 'selected'" in error else ""
+    if unknown[1] in ("weight_decay", "momentum") and "optimizer" in known:
+        return f"; it is an option of optimisers, as in optimizer=attsvm.optimizers.spectral_descent({unknown[1]}=...)"
     others = {other: name for names in _NAMES for name in names if name in known for other in names}
     return did_you_mean(unknown[1], known, others)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from attsvm.errors import ProblemError
+
 if TYPE_CHECKING:
     import torch
 
@@ -58,6 +60,16 @@ def free_memory() -> int:
                     return int(line.split()[1]) * 1024
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def check_fits(path: object, size: int) -> None:
+    """Raise ProblemError if the content of a file takes more memory than there is: a small one may unpack to any size.
+
+    ``size``: in bytes.
+    """
+    if 0 < free_memory() < size:
+        free = in_bytes(free_memory())
+        raise ProblemError(f"{path}: expected content that fits into the free memory of {free}, got {in_bytes(size)}")
 
 
 def map_tensor(path: str | os.PathLike[str]) -> np.ndarray:

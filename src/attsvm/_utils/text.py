@@ -11,6 +11,8 @@ LONGEST = 48
 LONGEST_LABEL = 60
 """Most characters of a name in a figure."""
 
+_WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"}
+
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)"  # a terminal obeys some of them; lines and tabs are left
     r"|[\u2028\u2029]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # ends of lines and paragraphs; directions
@@ -79,6 +81,11 @@ def slugs(names: Iterable[str]) -> list[str]:
         taken.add(one.casefold())
         found.append(one)
     return found
+
+
+def without_wrappers(path: list[str]) -> list[str]:
+    """A path of modules without the names that compiling, DDP, FSDP, checkpointing and adapters put into it."""
+    return [name for name in path if name not in _WRAPPERS]
 
 
 def head_label(names: list[str], layer: int, head: int) -> str:

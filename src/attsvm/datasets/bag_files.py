@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ import numpy as np
 
 from attsvm._utils.archives import read_arrays
 from attsvm._utils.extras import check_installed
-from attsvm._utils.files import TABLES, is_table_file, read_text, reading, regular_file
+from attsvm._utils.files import TABLES, is_table_file, named_once, read_text, reading, regular_file
+from attsvm._utils.memory import check_fits
 from attsvm._utils.shapes import Int
 from attsvm.datasets.sequences import Sequences, sequences_of
 from attsvm.datasets.tables import Bags, check_columns, csv_rows, grouped
@@ -157,12 +159,20 @@ def _as_written(path: str | os.PathLike[str], bag: str, encoding: str | None) ->
     ending = os.fspath(path).lower().removesuffix(".gz").rpartition(".")[2]
     if ending == "parquet":
         check_installed(f"{path}: a Parquet file", "text", "pyarrow")
+        import pyarrow.parquet as pq
+
         with reading(path, "cannot be read as Parquet"):
-            return pd.read_parquet(regular_file(path), engine="pyarrow", use_threads=False)
+            about = pq.read_metadata(regular_file(path))
+            check_fits(path, 8 * about.num_rows * about.num_columns)  # constant columns take no room in the file
+            return pd.read_parquet(path, engine="pyarrow", use_threads=False)
     text = read_text(path, encoding, "save the file as UTF-8, or name its encoding by --encoding")
     with reading(path, "cannot be read as a table"):
         if ending in ("jsonl", "ndjson"):
-            return pd.read_json(io.StringIO(text), lines=True, dtype={bag: str}, convert_dates=False)
+            for line in filter(str.strip, text.split("\n")):
+                json.loads(line, object_pairs_hook=named_once, strict=False)
+            return pd.read_json(
+                io.StringIO(text), lines=True, dtype={bag: str}, convert_dates=False, precise_float=True
+            )
         separator = "\t" if ending == "tsv" else ","
         rows = csv_rows(path, text, separator)
         header = [name.strip() or f"{UNNAMED}{place}" for place, name in enumerate(next(rows))]
@@ -225,6 +235,8 @@ def _of_arrays(path: str | os.PathLike[str]) -> BagFile:
                 if arrays["bag"].shape != places.shape:
                     got = arrays["bag"].shape
                     raise ProblemError(f"bag: expected shape {places.shape}, one for each token, got {got}")
+                if (arrays["bag"] != arrays["bag"]).any():
+                    raise ProblemError("bag: expected the bag of each token, got NaN")
                 names, places, offsets = grouped(arrays["bag"])
             sequences = Sequences(tokens, places, offsets, names=names)
         labels, groups = (_of_bags(name, arrays.get(name), sequences) for name in ("labels", "groups"))

@@ -40,7 +40,7 @@ def random_problem(
     key_groups : int, optional
         The number of groups of attention heads that share their keys, as of :class:`attsvm.Problem`.
     batch : tuple of int, optional
-        Shape of the batch axes: independent problems in one object.
+        Shape of the batch axes: independent problems in one object. Each shape has other problems.
     prompt : bool
         Leave out the queries, for prompt attention.
     self_attention : bool

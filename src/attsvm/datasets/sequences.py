@@ -76,7 +76,8 @@ class Sequences:
     names: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
+        table, ids = _real(self.table), _integers("ids", self.ids)
+        offsets = _integers("offsets", self.offsets).astype(np.int64)  # differences of unsigned integers wrap around
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
             raise ProblemError(f"offsets: expected increasing integers from 0 to {len(ids)}, the number of ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
@@ -88,7 +89,7 @@ class Sequences:
         if self.names is not None and len(self.names) != len(offsets) - 1:
             raise ProblemError(f"names: expected {len(offsets) - 1}, one for each sequence, got {len(self.names)}")
         ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
-        self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
+        self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets))
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> "Sequences":
@@ -126,7 +127,8 @@ class Sequences:
         if sum(len(array) * d * array.dtype.itemsize for array in filled) > JOINED:
             table: Any = JoinedTable(filled)
         else:
-            table = np.concatenate([array[:] for array in filled]) if filled else np.zeros((0, 0))
+            # in one order of memory, so that products of the same numbers round alike
+            table = np.ascontiguousarray(np.concatenate([array[:] for array in filled])) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
         return cls(table, np.arange(len(table)), offsets)
 

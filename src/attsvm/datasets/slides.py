@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import read_text, reading
-from attsvm._utils.memory import map_tensor
+from attsvm._utils.memory import check_fits, map_tensor
 from attsvm._utils.shapes import Int
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.stored import LazyTable, StoredTable
@@ -152,6 +152,7 @@ class _SlideFile(LazyTable):
         self.path = path
         table = self._apply(lambda table: (table.shape, table.dtype))
         self.shape, self.dtype = table
+        check_fits(path, 8 * self.shape[0])  # the numbers of its rows
 
     def __getitem__(self, which: Any) -> np.ndarray:
         return np.asarray(self._apply(lambda table: np.array(table[which])))

@@ -17,6 +17,7 @@ from attsvm._utils.callers import warn_caller
 from attsvm._utils.checks import in_float64
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reading, regular_file
+from attsvm._utils.memory import check_fits
 from attsvm.errors import ProblemError
 
 SHOWN_COLUMNS = 8
@@ -200,10 +201,11 @@ def numbers(frame: Any, names: Sequence[str]) -> tuple[np.ndarray, dict[str, tup
     for name in names:
         column, kind = frame[name], frame.schema[name]
         if kind in (nw.String, nw.Categorical, nw.Enum):
-            entries = column.cast(nw.String).to_list()
-            words[name] = tuple(sorted({entry for entry in entries if isinstance(entry, str)}))
+            given, is_given = column.cast(nw.String).to_list(), (~column.is_null()).to_list()
+            # pandas 2 casts a missing entry to the word "nan"
+            words[name] = tuple(sorted({word for word, known in zip(given, is_given, strict=True) if known}))
             number = {word: float(place) for place, word in enumerate(words[name])}
-            others[name] = [number.get(entry, np.nan) for entry in entries]
+            others[name] = [number[entry] if known else np.nan for entry, known in zip(given, is_given, strict=True)]
         elif kind in (nw.Object, nw.Boolean) and (column.is_null().any() or kind == nw.Object):
             entries = [np.nan if missing else entry for entry, missing in zip(column, column.is_null(), strict=True)]
             if not all(isinstance(entry, bool | int | float | np.bool_ | np.number) for entry in entries):
@@ -253,6 +255,7 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
         with reading(path, "cannot be read as Parquet"), regular_file(path).open("rb") as stream:
             file = pq.ParquetFile(stream)
             check_columns(path, file.schema_arrow.names, columns, hint)
+            check_fits(path, 8 * file.metadata.num_rows * len(columns))
             # a thread of Arrow that is alive when Python exits can abort it (apache/arrow, issue 34314)
             table = file.read(columns=list(dict.fromkeys(columns)), use_threads=False)
             try:
