@@ -462,7 +462,7 @@ def test_problems_that_lack_something():
         train(attsvm.Problem(base.tokens, queries=base.queries, head=base.head))
     headless = attsvm.Problem(base.tokens, base.labels, base.queries)
     for train_head in (False, True):
-        with pytest.raises(ProblemError, match=r'problem\.with_head\("mean"\) fits one'):
+        with pytest.raises(ProblemError, match=r'problem\.with_head\("mean"\) in Python fits one'):
             train(headless, train_head=train_head)
     assert train(headless.with_head("mean"), steps=1).step == 1
 

@@ -9,16 +9,7 @@ from attsvm._utils.outputs import check_file
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
-from attsvm.cli.options import (
-    Device,
-    ForceFile,
-    Json,
-    OutFile,
-    ProblemFile,
-    Threads,
-    named_option,
-    option_values,
-)
+from attsvm.cli.options import Device, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, option_values
 from attsvm.cli.shared import announce, command_line, finish, progress
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
@@ -72,8 +63,7 @@ def train(
     attention: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help=f"`{'`, `'.join(ATTENTIONS.names())}`.  [default: combined with queries, else prompt]",
+            metavar="NAME", help=f"`{'`, `'.join(ATTENTIONS.names())}`.  [default: combined with queries, else prompt]"
         ),
     ] = None,
     optimizer: Annotated[
@@ -88,8 +78,13 @@ def train(
     option: Annotated[list[str] | None, named_option("optimiser, or one of those above")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 20_000,
     loss: Annotated[
-        str, typer.Option(metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.")
-    ] = "logistic",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=completion.LOSSES,
+            help=f"{_names(LOSSES.names())}.  [default: logistic]",
+        ),
+    ] = None,
     head: Annotated[
         str | None,
         typer.Option(
@@ -99,8 +94,8 @@ def train(
         ),
     ] = None,
     train_head: Annotated[
-        bool, typer.Option("--train-head/--no-train-head", help="Train the prediction head, too.")
-    ] = False,
+        bool | None, typer.Option("--train-head/--no-train-head", help="Train the prediction head, too.")
+    ] = None,
     map: Annotated[
         str | None,
         typer.Option(
@@ -109,10 +104,19 @@ def train(
             help=f"Map from logits to attention: {_names(MAPS.names())}.  [default: softmax]",
         ),
     ] = None,
-    penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
+    penalty: Annotated[
+        float | None, typer.Option(help="Add PENALTY times the squared norm of the parameters.  [default: 0]")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN.npz", help="Continue an earlier run, with its loss, head, penalty, batches and seed."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the initial factors, and of mini-batches.  [default: 0]")
+    ] = None,
     predict: Annotated[
         bool, typer.Option("--predict", help="Predict the limit of the run, and check the hypotheses of the theorem.")
     ] = False,

@@ -11,8 +11,8 @@ def head_of(problem: Problem) -> np.ndarray:
     """Return the head of a problem; raise ProblemError if it has none."""
     if problem.head is None:
         raise ProblemError(
-            'problem: expected a prediction head, but it has none; problem.with_head("mean") fits one to the '
-            "labels, as `attsvm fit` does, or name a head to train (head= in Python, --head on the command line)"
+            'problem: expected a prediction head, but it has none; problem.with_head("mean") in Python fits one to the '
+            "labels, and its save(path) writes the file for the command line; or use `attsvm fit`, which fits one, too"
         )
     return problem.head
 

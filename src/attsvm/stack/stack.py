@@ -76,12 +76,12 @@ class Stack(StackLayout):
         optimizer: Any = None,
         learning_rate: Any = None,
         steps: int = 20_000,
-        loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
+        loss: str | OutputLoss | Callable[[Any], Any] | None = None,
         batch_size: int | None = None,
         init: Any = None,
-        seed: int = 0,
+        seed: int | None = None,
         record: int | Sequence[int] | None = None,
-        dtype: str = "float64",
+        dtype: str | None = None,
         device: str | None = None,
         callback: Callback | None = None,
         progress: bool = False,
@@ -103,8 +103,7 @@ class Stack(StackLayout):
         init : dict of arrays, or StackRun, optional
             The initial parameters: "W0" to "W<L−1>", or "K0", "Q0" to "K<L−1>", "Q<L−1>"; leading axes in front of the
             problem's batch are trials. Others have entries N(0, 1/d) drawn with ``seed``. A run is resumed: its history
-            and the state of its optimiser are continued, and with the same loss, batches and seed the steps are those
-            of a run that was not interrupted.
+            and the state of its optimiser are continued, with its loss, batches and seed unless others are given.
 
         Returns
         -------

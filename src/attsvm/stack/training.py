@@ -8,7 +8,6 @@ import numpy as np
 from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
-from attsvm.losses import parse_loss
 from attsvm.stack.layout import StackLayout
 from attsvm.stack.objective import VALUES, StackObjective
 from attsvm.stack.path import layers_of
@@ -30,13 +29,14 @@ def train_stack(
     Raises ProblemError if an argument does not fit.
     """
     layer = _parse_layer(stack, attention, rank, resumed)
-    objective, of_head = StackObjective.of(stack.problem, layer, Linear(), parse_loss(loss, stack.problem.num_classes))
+    loss_name, loss = Setup.parse_loss(loss, resumed, stack.problem.num_classes)
+    objective, of_head = StackObjective.of(stack.problem, layer, Linear(), loss)
     objective = replace(
         objective, num_layers=stack.layers, residual=stack.residual, causal=stack.causal, growth=stack.growth
     )
     of_head |= {} if stack.values is None else {VALUES: stack.values}
     # without the head, which is not trained, among the parameters that may be given
-    setup = Setup(stack.problem, objective, {}, loss=loss, resumed=resumed, **options)
+    setup = Setup(stack.problem, objective, {}, loss_name=loss_name, resumed=resumed, **options)
     setup.of_head = of_head
     recorded = run_steps(setup, callback)
     steps, parameters = recorded.steps, recorded.parameters

@@ -163,6 +163,7 @@ def run_of(setup: Setup, recorded: TrainingRecord, fixed: Sequence[str]) -> Run:
         data_hash=problem.data_hash,
         num_biases=problem.num_biases,
         keeps=setup.objective.loss.keeps,
+        live_head=setup.objective.head,
         live_loss=setup.objective.loss,
     )
 

@@ -43,7 +43,7 @@ class Run(Result):
         rest of their scale is stored here. So their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
         The token with the largest logit: the lowest index on ties, the first of equal keys; -1 for padded queries.
-        Under the sigmoid, tokens do not compete, so functions that need a selection refuse such a run.
+        No selection for other functions under the sigmoid, where tokens do not compete, and if :attr:`keeps_sets`.
     probability : ndarray, shape (*batch_shape, n[, Q])
         The attention of the selected token, including tokens with the same key; 0 for padded queries. Under the
         sigmoid, the attention of the token alone.
@@ -142,6 +142,7 @@ class Run(Result):
     optimizer_state: dict[str, np.ndarray] = per_trial(None)
     optimizer_config: dict[str, Any] | None = shared(None)
     live_optimizer: Any = unsaved()
+    live_head: Any = unsaved()
     live_loss: Any = unsaved()
     fixed: tuple[str, ...] = shared((), read=tuple)
     keeps: Keeps = shared(Keeps.SELECTION, write=str, read=Keeps)
@@ -177,17 +178,19 @@ class Run(Result):
             return parse_map(self.map).by_sign
 
     @property
+    def keeps_sets(self) -> bool:
+        """Whether its head or loss may keep several tokens of a query, and some ``probability`` is below 0.999."""
+        classes = np.shape(self.parameters.get("v", ()))[len(self.batch_shape) : -1] > (2,)  # (C,), or () for labels ±1
+        several = classes or self.head != "linear" or self.keeps is not Keeps.SELECTION
+        return bool(several and (self.probability[self.selected >= 0] < 0.999).any())
+
+    @property
     def steps(self) -> int:
         """Number of updates in the trial with the most."""
         return int(np.max(self.step, initial=0))
 
     def plot(
-        self,
-        target: Any = None,
-        *,
-        quantities: str | Sequence[str] | None = None,
-        band: str = "range",
-        ax: Any = None,
+        self, target: Any = None, *, quantities: str | Sequence[str] | None = None, band: str = "range", ax: Any = None
     ) -> Any:
         """Draw the history against the steps.
 
@@ -260,22 +263,17 @@ class Run(Result):
 
     def _dimensions(self) -> dict[str, tuple[str, ...]]:
         entries = ("key_entry", "query_entry")[: 1 + ATTENTIONS.find(self.attention).takes_queries]
-        several = self.weights.ndim > len(self.batch_shape) + len(entries)
-        heads = ("attention_head",) if several else ()
+        heads = ("attention_head",) * (self.weights.ndim > len(self.batch_shape) + len(entries))
         queries = (*heads, "sequence", "query")
         return {"weights": (*heads, *entries), "selected": queries, "probability": queries}
 
     def _summary(self) -> str:
         kept = self.probability[self.selected >= 0]
-        parts = [
-            f"{self.attention}, {self.optimizer}",
-            f"{self.status} after {self.step:,} steps",
-            f"loss {self.loss:z.3g}",
-            f"median largest probability {np.median(kept):.6g}",
-        ]
+        parts = [f"{self.attention}, {self.optimizer}", f"{self.status} after {self.step:,} steps"]
+        parts += [f"loss {self.loss:z.3g}", f"median largest probability {np.median(kept):.6g}"]
         parts += blocks_in_words(self.weights, self.num_biases)
         if self.precise_until is not None:
-            parts.append(f"logits exceed 1e8 from step {self.precise_until:,} on")
+            parts.append(f"logits exceed 1e8 from step {self.precise_until:,} on, where rounding affects the run")
         return "; ".join(parts)
 
     def _batch_summary(self) -> str:

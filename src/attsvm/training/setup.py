@@ -1,6 +1,6 @@
 """A training before its first step: its arguments, checked and brought together, and the initial parameters."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,13 @@ import optax
 from attsvm._utils.checks import MOST_STEPS, check_integer, check_number, check_seed, weights_of
 from attsvm._utils.jax_devices import find_device
 from attsvm.errors import ProblemError
-from attsvm.losses import OutputLoss
 from attsvm.optimizers import optimizer_of, parse_optimizer, rule_of
 from attsvm.problem import Problem
 from attsvm.training.attention_heads import heads_of
 from attsvm.training.excess import check_excess
 from attsvm.training.objective import Objective
 from attsvm.training.plateau import MarginPlateau, margin_plateau
-from attsvm.training.run import Run
+from attsvm.training.resumed import parse_loss_of, setting_of
 from attsvm.training.stopping import Stopping
 from attsvm.training.trials import MiniBatchSampler
 
@@ -46,12 +45,12 @@ class Setup:
         steps: int,
         optimizer: Any,
         learning_rate: Any,
-        loss: str | OutputLoss | Callable[[Any], Any],
+        loss_name: str,
         init: Any,
         resumed: Any,
-        seed: int,
+        seed: int | None,
         record: int | Sequence[int] | None,
-        dtype: str,
+        dtype: str | None,
         device: str | None,
         batch_size: int | None = None,
         stop: Stopping | None = None,
@@ -60,16 +59,15 @@ class Setup:
         fixed: Sequence[str] = (),
         map_name: str = "softmax",
     ) -> None:
+        seed, dtype = setting_of("seed", seed, resumed, 0), setting_of("dtype", dtype, resumed, "float64")
         self.check_numbers(steps, dtype, penalty, seed)
         self.problem, self.of_head, self.resumed, self.seed, self.penalty = problem, of_head, resumed, seed, penalty
         self.dtype, self.device = np.dtype(dtype), find_device(device)
-        # "custom" for a function or an object
-        self.loss_name = loss if isinstance(loss, str) else "custom"
-        self.map_name = map_name
+        self.loss_name, self.map_name = loss_name, map_name
         self.stop = parse_stop(stop)
         if self.stop.margin_tol is not None and objective.map.by_sign:
             raise ProblemError(f"margin_tol: expected None with the {map_name} map, under which no token is selected")
-        self.batches = mini_batches(batch_size, self.stop, problem)
+        self.batches = mini_batches(setting_of("batch_size", batch_size, resumed, None), self.stop, problem)
         # the batch axes of the run, trials first
         values, self.batch_shape = starting_point(
             problem, objective, of_head, init, resumed, seed, train_head=train_head
@@ -108,6 +106,8 @@ class Setup:
         if given is None:
             given = objective.default_optimizer(self.reduced) if self.resumed is None else optimizer_of(self.resumed)
         return parse_optimizer(given)
+
+    parse_loss = staticmethod(parse_loss_of)
 
     @staticmethod
     def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
@@ -154,39 +154,6 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
             "mini-batches do not vanish, so use margin_tol"
         )
     return MiniBatchSampler(n, int(size))
-
-
-def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, ...]:
-    """The names of the parameters that keep their initial values.
-
-    Raises ProblemError if they are no sequence of names, or not those of the run that is resumed.
-    """
-    earlier = () if resumed is None else resumed.fixed
-    if fixed is None:
-        return earlier
-    if isinstance(fixed, str) or not (isinstance(fixed, Sequence) and all(isinstance(name, str) for name in fixed)):
-        raise ProblemError(f"fixed: expected a sequence of names of parameters, got {fixed!r}")
-    if resumed is not None and set(fixed) != set(earlier):
-        raise ProblemError(
-            f"fixed: expected {', '.join(earlier) or 'none'}, as in the run that is resumed, got "
-            f"{', '.join(fixed) or 'none'}; pass a dict of parameters as init to begin a new run"
-        )
-    return tuple(fixed)
-
-
-def parse_map_name(name: str | None, resumed: Run | None) -> str:
-    """The map that is given, or that of the run that is resumed; softmax by default.
-
-    Raises ProblemError if both are given and differ.
-    """
-    if resumed is None:
-        return "softmax" if name is None else name
-    if name not in (None, resumed.map):
-        raise ProblemError(
-            f"map: expected {resumed.map}, as in the run that is resumed, got {name!r}; pass its parameters as init to "
-            "begin a new run"
-        )
-    return resumed.map
 
 
 def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import optax
 
-from attsvm._utils.checks import check_flag
 from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
-from attsvm.heads import Head, Linear, parse_head
-from attsvm.losses import OutputLoss, parse_loss
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.training.attention.registry import parse_attention
 from attsvm.training.collect import run_of, run_steps
 from attsvm.training.maps.registry import parse_map
 from attsvm.training.objective import Objective
 from attsvm.training.range import check_range
+from attsvm.training.resumed import parse_fixed, parse_head_of, parse_map_name, parse_train_head, rank_of, setting_of
 from attsvm.training.run import Run
-from attsvm.training.setup import Setup, parse_fixed, parse_map_name
+from attsvm.training.setup import Setup
 from attsvm.training.stopping import Stopping
 
 
@@ -30,19 +30,19 @@ def train(
     optimizer: str | optax.GradientTransformation | None = None,
     learning_rate: float | Callable[[Any], Any] | None = None,
     steps: int = 20_000,
-    loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
+    loss: str | OutputLoss | Callable[[Any], Any] | None = None,
     head: str | Head | None = None,
-    train_head: bool = False,
+    train_head: bool | None = None,
     fixed: Sequence[str] | None = None,
     map: str | None = None,
     rank: int | None = None,
-    penalty: float = 0.0,
+    penalty: float | None = None,
     batch_size: int | None = None,
     stop: Stopping | None = None,
     init: Any = None,
-    seed: int = 0,
+    seed: int | None = None,
     record: int | Sequence[int] | None = None,
-    dtype: str = "float64",
+    dtype: str | None = None,
     device: str | None = None,
     callback: Callback | None = None,
     progress: bool = False,
@@ -59,9 +59,9 @@ def train(
         With labels, and with a prediction head unless ``head`` is given. The problems of a batch are trained together.
         With ``num_heads``, f is the sum over the attention heads, each with its own parameters: W (*batch, H, d_k,
         d_q). With ``key_groups``, the attention heads of a group share K (*batch, g, d_k, m).
-    attention : {"combined", "factored", "gain", "prompt", "key_prompt"}, optional
-        s = k'Wz, k'KQ'z, k' diag(g) Wz, k'p or k'Wp. By default combined for a problem with queries, factored with
-        ``key_groups``, else a prompt.
+    attention : {"combined", "factored", "rotary", "gain", "prompt", "key_prompt"}, optional
+        s = k'Wz, k'KQ'z, the same with rotated K and Q, k' diag(g) Wz, k'p or k'Wp. By default combined for a problem
+        with queries, factored with ``key_groups``, else a prompt.
     optimizer : optax.GradientTransformation or str, optional
         An optimiser from :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or
         any optimiser from optax. By default normalised gradient descent with learning rate 0.1; for factored attention,
@@ -72,15 +72,15 @@ def train(
         gradient descent if ``optimizer`` is not given. By default that of the optimiser.
     steps : int
         Number of updates, in addition to those of a resumed run.
-    loss : str, Loss or callable
-        "logistic", "exponential", "linear", "cross_entropy" (class labels) or another name of :mod:`attsvm.losses`, an
-        import path ``package.module:name``, a :class:`attsvm.losses.Loss`, or a function m ↦ ℓ(m) of the margin,
-        written in JAX, which is differentiated automatically.
+    loss : str, Loss or callable, optional
+        "logistic", the default, "exponential", "linear", "cross_entropy" (class labels) or another name of
+        :mod:`attsvm.losses`, an import path ``package.module:name``, a :class:`attsvm.losses.Loss`, or a function
+        m ↦ ℓ(m) of the margin, written in JAX, which is differentiated automatically.
     head : Head or str, optional
         A prediction head from :mod:`attsvm.heads`, by name, as an object, or by an import path. By default the linear
         head of the problem.
-    train_head : bool
-        Train the prediction head together with the attention, starting from the given parameters.
+    train_head : bool, optional
+        Train the prediction head together with the attention, starting from the given parameters. By default not.
     fixed : sequence of str, optional
         Names of parameters that keep their initial values: ``("W",)`` trains only the prompt of "key_prompt" attention.
         By default none; a resumed run keeps its own, which cannot be changed.
@@ -91,8 +91,8 @@ def train(
         there is a ``penalty``. With the sigmoid, the output is Σ_t σ(s_t) x_t.
     rank : int, optional
         Number of columns of K and Q, or of W in "key_prompt"; d_k by default.
-    penalty : float
-        Adds penalty · ‖θ‖² to the loss, where θ are all trained parameters.
+    penalty : float, optional
+        Adds penalty · ‖θ‖² to the loss, where θ are all trained parameters. By default 0.
     batch_size : int, optional
         Number of sequences in a step, drawn without replacement, shuffled again in each epoch, and the same for all
         trials. An incomplete last batch is left out. By default all sequences.
@@ -101,14 +101,16 @@ def train(
         longer grows, ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
     init : array, (K, Q), dict of parameters, or Run, optional
         The initial parameters; axes in front of the problem's batch axes are trials. A Run is resumed, with its history
-        and the state of its optimiser. By default, W and p start at zero. Parameters that are multiplied with each
-        other (K and Q, W of a gain, W and p in "key_prompt") start with entries N(0, 1/d), drawn with ``seed``. A gain
-        starts at 1.
-    seed : int
-        Seed of the initial parameters and of the mini-batches. Pass the seed of a run to resume it.
+        and the state of its optimiser. It keeps its loss, head, ``train_head``, ``rank``, ``penalty``, ``batch_size``,
+        ``seed`` and ``dtype``, unless others are given. By default, W and p start at zero. Parameters that are
+        multiplied with each other (K and Q, W of a gain, W and p in "key_prompt") start with entries N(0, 1/d), drawn
+        with ``seed``. A gain starts at 1.
+    seed : int, optional
+        Seed of the initial parameters and of the mini-batches. By default 0.
     record : int or sequence of int, optional
         The number of log-spaced steps that the history records, or the steps themselves. By default 50.
-    dtype : {"float64", "float32"}
+    dtype : {"float64", "float32"}, optional
+        By default "float64".
     device : str, optional
         "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default JAX's default device, a GPU if
         there is one.
@@ -154,17 +156,20 @@ def train(
     check_is_problem(problem)
     if problem.labels is None:
         raise ProblemError("problem: expected labels, but it has none")
-    Setup.check_numbers(steps, dtype, penalty, seed)
-    check_flag("train_head", train_head)
     resumed = init if isinstance(init, Run) else None
+    penalty = setting_of("penalty", penalty, resumed, 0.0)
+    dtype = setting_of("dtype", dtype, resumed, "float64")
+    Setup.check_numbers(steps, dtype, penalty, 0 if seed is None else seed)
     map_name = parse_map_name(map, resumed)
     kind = resumed.attention if resumed is not None and attention is None else attention
-    layer, names = parse_attention(kind, problem, rank), parse_fixed(fixed, resumed)
+    layer, names = parse_attention(kind, problem, rank_of(rank, resumed, kind)), parse_fixed(fixed, resumed)
+    loss_name, loss = Setup.parse_loss(loss, resumed, problem.num_classes)
+    train_head = parse_train_head(train_head, resumed, layer.shapes(problem).keys())
     objective, of_head = Objective.of(
         problem,
         layer,
-        parse_head(Linear() if head is None else head),
-        parse_loss(loss, problem.num_classes),
+        parse_head_of(head, resumed),
+        loss,
         train_head=train_head,
         penalized=penalty > 0,
         fixed=names,
@@ -178,7 +183,7 @@ def train(
         steps=steps,
         optimizer=optimizer,
         learning_rate=learning_rate,
-        loss=loss,
+        loss_name=loss_name,
         init=init,
         resumed=resumed,
         seed=seed,
