@@ -14,6 +14,7 @@ from attsvm import plot
 from attsvm.datasets import random_problem
 
 PROBLEM = random_problem(4, 5, 6, seed=0)
+OTHER = random_problem(4, 5, 6, seed=1)
 RUN = attsvm.train(PROBLEM, steps=300)
 FACTORED = attsvm.train(PROBLEM, attention="factored", steps=300)
 SOLUTION = attsvm.solve_svm(PROBLEM, attsvm.optimal_tokens(PROBLEM))
@@ -74,6 +75,11 @@ def test_a_result_is_its_weights_or_its_selection(call):
             lambda: attsvm.margin_ratio(PROBLEM, PREDICTION.direction, PREDICTION.selected),
         ),
         (
+            lambda: attsvm.margin_ratio(PROBLEM, FACTORED),
+            lambda: attsvm.margin_ratio(PROBLEM, FACTORED.weights, FACTORED.selected, "nuclear"),
+        ),
+        (lambda: attsvm.margin_ratio(PROBLEM, attsvm.solve_svm(PROBLEM, RUN, norm=1.5)) > 1 - 1e-9, lambda: True),
+        (
             lambda: attsvm.theory.factor_ratio(PROBLEM, FACTORED),
             lambda: attsvm.theory.factor_ratio(PROBLEM, FACTORED.parameters, FACTORED.selected),
         ),
@@ -106,6 +112,7 @@ def test_the_batch_axes_of_results_are_no_part_of_a_direction():
     errors = attsvm.direction_error(run, attsvm.predict_direction(problems, run))
     single = [attsvm.direction_error(run[i], attsvm.predict_direction(problems[i], run[i])) for i in range(3)]
     np.testing.assert_allclose(errors, single, rtol=1e-6)
+    assert attsvm.margin_ratio(problems[1], run[1]) == pytest.approx(attsvm.margin_ratio(problems, run)[1])
     assert attsvm.direction_error(run, SOLUTION).shape == (3,)
     # the heads of a run are one direction, although each has a solution of its own
     heads = random_problem(3, 4, 5, seed=0, num_heads=2)
@@ -127,6 +134,14 @@ def test_the_batch_axes_of_results_are_no_part_of_a_direction():
             "weights: expected an array of numbers, a Run or a Solution, got dict",
         ),
         (lambda: attsvm.margin_ratio(W, PROBLEM, SELECTED), "problem: expected a Problem, got an array"),
+        (
+            lambda: attsvm.margin_ratio(OTHER, RUN),
+            "weights: expected a run of this problem, got one whose weights select",
+        ),
+        (
+            lambda: attsvm.predict_direction(OTHER, RUN),
+            "run: expected a run of this problem, got one whose weights select",
+        ),
         (lambda: attsvm.margin(PROBLEM, W), r"selected: expected .*optimal_tokens\(problem\), .*, got NoneType"),
         (lambda: attsvm.margin(PROBLEM, RUN, "nuclear"), "selected: expected .*, got str"),
         (lambda: attsvm.solve_svm(PROBLEM, PROBLEM), "selected: expected .*, got Problem"),

@@ -16,7 +16,7 @@ from attsvm.selection import selection_sets
 __all__ = ["bregman_divergence", "correlation", "direction_error", "in_cone", "margin"]
 
 # for the other packages of attsvm, beside the public names
-__door__ = ("attention_of", "check_weights", "token_logits")
+__door__ = ("attention_of", "check_of_problem", "check_weights", "token_logits")
 
 Axis = int | tuple[int, ...] | None
 
@@ -330,7 +330,8 @@ def margin(
     Raises
     ------
     ProblemError
-        If shapes do not fit, an entry is not finite, or every token is selected.
+        If shapes do not fit, an entry is not finite, every token is selected, or the weights are a run of another
+        problem.
 
     See Also
     --------
@@ -354,6 +355,8 @@ def margin(
     check_is_problem(problem)
     norm = parse_norm(norm)
     array = check_weights(problem, weights, norm)
+    if selected is None and hasattr(weights, "data_hash"):
+        check_of_problem(problem, weights, "weights")
     sets = selection_sets(problem, selection_of(selected, weights))
     rest = problem.canonical.allowed & ~sets
     if not rest.any(axis=(-3, -2, -1)).all():
@@ -379,6 +382,8 @@ def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name
     array = weights_of(weights, name)
     shape = problem.weights_shape
     if norm is not None:
+        if problem.num_biases and not norm.takes_biases:
+            raise ProblemError(f"norm: expected one without rotations for a problem with bias_index, got {norm.name}")
         for_heads(norm, problem.num_heads)  # raises where there are no heads
         shape = (*problem.heads_shape, *shape)
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
@@ -387,6 +392,19 @@ def check_weights(problem: Problem, weights: Any, norm: Norm | None = None, name
         raise ProblemError(f"{name}: expected finite numbers, got NaN or inf")
     problem.check_blocks(name, array)
     return array
+
+
+def check_of_problem(problem: Problem, run: Any, name: str = "run") -> None:
+    """Raise ProblemError if the weights of a run select other tokens of a problem than the run, up to rounding.
+
+    The hashes decide only if they are equal: that of one trial of a batch is the hash of the batch.
+    """
+    if run.data_hash != problem.data_hash:
+        logits = token_logits(problem, check_weights(problem, run.weights, name=name))
+        tokens = problem.canonical.allowed, selection_sets(problem, run.selected)
+        best, own = (np.where(among, logits, -np.inf).max(axis=-1) for among in tokens)
+        if (own < best - 1e-3 * np.abs(logits).max(axis=-1)).any():
+            raise ProblemError(f"{name}: expected a run of this problem, got one whose weights select other tokens")
 
 
 def token_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:

@@ -12,13 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 
 # for the other packages of attsvm, beside the public names
-__door__ = (
-    "better_support_tokens",
-    "is_locally_optimal",
-    "selected_tokens",
-    "selection_sets",
-    "warn_of_ties",
-)
+__door__ = ("better_support_tokens", "is_locally_optimal", "selected_tokens", "selection_sets", "warn_of_ties")
 
 TIE = 1e-14
 """Scores whose relative difference is at most this are equal up to rounding."""

@@ -110,6 +110,10 @@ def test_weights_that_do_not_fit_are_refused_by_name():
     problem = random_problem(3, 4, 5, seed=0)
     with pytest.raises(ProblemError, match=r"norm: expected weights with a multiple of 2J = 4 rows .*got 5 rows"):
         attsvm.solve_svm(problem, [0, 0, 0], norm="rotary2")
+    biased = problem.with_rotations([1.0, 0.1]).with_position_bias("absolute")  # 20 + 4 rows, a multiple of 4
+    for call in (attsvm.solve_svm, lambda X, kept, norm: attsvm.margin(X, np.ones(X.weights_shape), kept, norm)):
+        with pytest.raises(ProblemError, match="norm: expected one without rotations for a problem with bias_index"):
+            call(biased, [0, 0, 0], norm="rotary2")
     with pytest.raises(ProblemError, match="num_frequencies"):
         Rotary(0)
     with pytest.raises(ProblemError, match='"rotary<J>"'):

@@ -136,6 +136,15 @@ def test_a_comparison_draws_what_it_can_and_names_what_it_cannot(problem, run):
         plot.compare(problem, {"mine": unknown, "a": run}, quantity="error")
 
 
+def test_a_comparison_names_the_norms_where_they_differ(problem, run):
+    sign = attsvm.train(problem, optimizer=attsvm.optimizers.steepest_descent(0.1, norm="linf"), steps=20)
+    for quantity in ("margin ratio", "direction error"):
+        legend = plot.compare(problem, {"GD": run, "sign": sign}, quantity=quantity).get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == ["GD (frobenius)", "sign (linf)"]
+    legend = plot.compare(problem, {"GD": run, "sign": sign}, quantity="loss").get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["GD", "sign"]
+
+
 def test_what_the_user_has_set_wins_over_the_style(problem, run):
     ours = {"font.size": 8, "axes.labelsize": 8.0, "xtick.labelsize": 7.0}
     theirs = {

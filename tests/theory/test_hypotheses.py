@@ -137,6 +137,8 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     # relative steps make the weights grow exponentially, so that more steps are enough
     relative = attsvm.train(problem, attention="factored", steps=1000)
     assert attsvm.predict_direction(problem, relative).source.endswith("take at least 5,000 steps")
+    absolute = attsvm.train(problem, attention="factored", optimizer="normalized_gradient_descent", steps=1000)
+    assert "by relative=True" in attsvm.predict_direction(problem, absolute).source
     # without a known norm nor decay, an optimizer of optax is never more than a conjecture
     foreign = attsvm.train(problem, optimizer=optimizers.normalized(optax.sgd(0.1, momentum=0.5)), steps=few)
     assert attsvm.predict_direction(problem, foreign, "frobenius").standing is Standing.CONJECTURE
@@ -158,7 +160,7 @@ def test_mini_batches_have_rows_of_their_own():
 def test_a_run_that_was_continued_with_other_settings_is_not_judged_by_its_end():
     problem = random_problem(6, 8, 10, 0)
     first = attsvm.train(problem, batch_size=1, steps=20_000)
-    mixed = attsvm.train(problem, init=first, steps=10)
+    mixed = attsvm.train(problem, init=first, batch_size=6, steps=10)
     assert (mixed.batch_size, mixed.penalty) == (NOT_RECORDED, 0.0)
     assert attsvm.predict_direction(problem, mixed).standing in (Standing.CONJECTURE, Standing.NONE)
     assert attsvm.train(problem, init=attsvm.train(problem, steps=10), steps=10).batch_size is None
@@ -285,3 +287,9 @@ def _values(row):
 
 def _steps(row):
     return f"{row.num_steps[-1]:,}"
+
+
+def test_a_number_that_misses_its_bound_does_not_look_like_it():
+    for number, shown in ((0.92084, "0.9208"), (0.5, "0.5"), (0.921, "0.921"), (float("inf"), "inf")):
+        assert str(attsvm.theory.Hypothesis("near", "at least 0.921", False, number)).endswith(f"({shown})")
+    assert str(attsvm.theory.Hypothesis("near", "at least 0.921", None, float("nan"))).endswith("(nan)")

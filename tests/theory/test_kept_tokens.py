@@ -92,6 +92,21 @@ def test_a_run_that_drops_a_token_of_the_minimum_keeps_the_rest():
     assert next(one for one in predicted.hypotheses if one.name == "locally_optimal").holds
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", attsvm.losses.CrossEntropy()], ids=["name", "object"])
+def test_a_run_that_may_keep_sets_is_no_selection_of_single_tokens(loss):
+    problem = class_problem(3, 4)
+    run = attsvm.train(problem, loss=loss, steps=3000)
+    predicted = attsvm.predict_direction(problem, run)
+    assert predicted.selected.sum(axis=1).max() > 1
+    for call in (attsvm.margin, attsvm.margin_ratio, attsvm.solve_svm):
+        with pytest.raises(attsvm.ProblemError, match=r"several tokens .* predict_direction\(problem, run\).selected"):
+            call(problem, run)
+    # the figure divides by the Att-SVM of the sets, so that its margins are those of the sets, too
+    ratio = attsvm.margin_ratio(problem, run, predicted.selected)
+    assert attsvm.plot.compare(problem, run, quantity="margin ratio").lines[0].get_ydata()[-1] == pytest.approx(ratio)
+    assert ratio > 2 * attsvm.margin_ratio(problem, run, run.selected)
+
+
 def test_where_nothing_is_dropped_nothing_is_predicted():
     # both tokens are needed: each is right against one of the wrong classes only
     head = np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]])

@@ -149,6 +149,9 @@ class Norm(ABC):
         """Return the shape of an array on which the library may try the norm."""
         return (4, 3)
 
+    takes_biases: ClassVar[bool] = True
+    """Whether it measures weights with a block of position biases, unlike those of rotations."""
+
     @property
     def head_axes(self) -> int:
         """Return 1 for a norm of the weights of all attention heads, a ``JointNorm``, and otherwise 0."""

@@ -23,6 +23,7 @@ class _OfComplexBlocks(SeveralAtOnce):
 
     num_frequencies: int
     right_invariant = True
+    takes_biases = False
 
     def __post_init__(self) -> None:
         check_integer("num_frequencies", self.num_frequencies, 1)
@@ -78,9 +79,10 @@ class _OfComplexBlocks(SeveralAtOnce):
 class Rotary(_OfComplexBlocks):
     """Σ_j ‖A_j + iB_j‖_*, for weights [A_1; B_1; …; A_J; B_J] below each other, as of rotated keys and queries.
 
-    Rotary position embeddings rotate the j-th pair of columns of K and Q by the angle θ_j times the position. The
-    logits are Σ_j Re(e^{iθ_jΔ} x' M_j z), with the difference Δ of positions and complex matrices M_j = A_j + iB_j of
-    rank one, and ½(‖K‖² + ‖Q‖²) is at least Σ_j ‖M_j‖_*. Half the nuclear norm of [[A, −B], [B, A]] is that of A + iB.
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
+    Keys K and queries Q with rotary position embeddings have M_j = A_j + iB_j of rank one, and ½(‖K‖² + ‖Q‖²) is at
+    least Σ_j ‖M_j‖_*. Half the nuclear norm of [[A, −B], [B, A]] is that of A + iB.
 
     Parameters
     ----------
@@ -94,8 +96,7 @@ class Rotary(_OfComplexBlocks):
 
     References
     ----------
-    Su, Lu, Pan, Murtadha, Wen and Liu (2024), *RoFormer: Enhanced Transformer with Rotary Position Embedding*, equation
-    (16).
+    Su, Lu, Pan, Murtadha, Wen, Liu (2024), *RoFormer: Enhanced Transformer with Rotary Position Embedding*, eq. (16).
 
     Examples
     --------

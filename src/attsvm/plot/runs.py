@@ -15,7 +15,7 @@ from attsvm.plot import style
 from attsvm.plot.canvas import check_run, line, named_runs, one_axes, several_axes
 from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import optimal_tokens
-from attsvm.theory import predict_direction
+from attsvm.theory import Prediction, predict_direction
 from attsvm.training import Run
 
 LABELS = {
@@ -38,7 +38,7 @@ def run(run: Run, target: Any, *, quantities: str | Sequence[str] | None, band: 
     elif isinstance(ax, Axes):
         names = names[-1:]
     check_choice("band", band, *BANDS)
-    values = [_history(run, name, target) for name in names]
+    values = [_history(run, name, target)[0] for name in names]
     axes = several_axes(ax, len(names))
     for axis, name, of_name in zip(axes, names, values, strict=True):
         _draw(axis, run, name, of_name, 0, None, band)
@@ -55,6 +55,8 @@ def compare(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw one quantity of several runs against the steps. A note lists runs without this quantity, and says why.
+
+    The legend names the norms of the predictions where these differ.
 
     Parameters
     ----------
@@ -101,9 +103,11 @@ def compare(
     if not values:
         raise ProblemError(next(iter(without.values())))
     axis = one_axes(ax)
+    several = len({norm for _, norm in values.values()}) > 1
     for number, (name, run) in enumerate(named.items()):
         if name in values:
-            _draw(axis, run, quantity, values[name], number, name, band)
+            history, norm = values[name]
+            _draw(axis, run, quantity, history, number, f"{name} ({norm})" if several else name, band)
     with style.unless_set():
         if any(named):
             axis.legend()
@@ -183,29 +187,30 @@ def _draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, labe
         axis.set_ylabel(LABELS[name])
 
 
-def _history(run: Run, name: str, target: Any) -> np.ndarray:
-    """One quantity at each record, (R, *batch_shape).
+def _history(run: Run, name: str, target: Any) -> tuple[np.ndarray, str]:
+    """One quantity at each record, (R, *batch_shape), and the norm of the prediction that it needs, if it does.
 
     Raises ProblemError if it is unknown, or needs another target.
     """
     if not run.history["steps"].size:
         raise ProblemError("run: expected a history with records, got none")
     if name == "loss":
-        return run.history["loss"]
+        return run.history["loss"], ""
     if name == "dropped probability":
         dropped = 1 - np.where(run.history["selected"] >= 0, run.history["probability"], 1.0)
-        return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim))))
+        return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim)))), ""
     check_choice("quantities", name, *LABELS)
     if name == "margin ratio":
         if not isinstance(target, Problem):
             raise ProblemError(
                 f"target: expected the Problem of the run, for the margin ratio, got {type(target).__name__}"
             )
-        solution = predict_direction(target, run).solution
-        margins = [margin(target, weights, run.selected, solution.norm) for weights in run.history["weights"]]
-        return np.asarray(np.array(margins) * np.asarray(solution.value))
+        found = predict_direction(target, run)
+        margins = [margin(target, weights, found.selected, found.norm) for weights in run.history["weights"]]
+        return np.array(margins) * np.asarray(found.solution.value), found.norm.name
     target = predict_direction(target, run) if isinstance(target, Problem) else target
+    norm = target.norm.name if isinstance(target, Prediction) else ""
     direction = weights_of(target, "target", "a Problem, a Prediction, a Solution, a Run or an array of numbers")
     weights = run.history["weights"]
     own = weights.ndim - 1 - len(run.batch_shape)
-    return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0))))
+    return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0)))), norm

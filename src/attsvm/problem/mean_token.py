@@ -38,6 +38,8 @@ def mean_token_head(problem: Problem, trial: tuple[int, ...] = ()) -> Float[np.n
         raise ProblemError(f"labels: expected both -1 and 1 to fit a head, got only {labels[0]:g}{where}")
     # on features of size 1 the penalty is negligible; it only keeps v finite if the classes are separable
     scale = np.abs(features).max() or 1.0
+    if not np.isfinite(scale):
+        raise ProblemError("tokens: expected mean tokens that are numbers of float64, got an overflow; rescale them")
     regression = LogisticRegression(C=1e4, fit_intercept=False, max_iter=10_000)
     head = regression.fit(features / scale, labels).coef_[0]
     length = np.linalg.norm(head)

@@ -94,7 +94,7 @@ def with_position_bias(self: P, kind: str, *, query_positions: Any = None, max_d
     problem: Any = self
     check_choice("kind", kind, "absolute", "relative")
     if problem.bias_index is not None:
-        raise ProblemError("bias_index: expected None before with_position_bias, because a token has only one bias")
+        raise ProblemError("bias_index: expected None, because a token has only one bias; call with_sink after it")
     if not problem.tokens[..., -1, :].any() and problem.canonical.allowed[problem.canonical.active][:, -1].all():
         raise ProblemError(
             "tokens: expected no sink (value 0) in the last place; call with_position_bias first, so that the "

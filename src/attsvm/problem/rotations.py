@@ -16,10 +16,11 @@ P = TypeVar("P")
 def with_rotations(self: P, frequencies: Any, positions: Any = None, query_positions: Any = None) -> P:
     """The problem of attention with rotary position embeddings (RoPE), with the weights of all frequencies.
 
-    RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits
-    are Σ_j Re(e^{iθ_jΔ} x' M_j z), where Δ is the position of the query less that of the token, and M_j = A_j +
-    iB_j is complex. They are linear in the weights [A_1; B_1; …; A_J; B_J], with the keys cos(θ_jΔ) x and
-    −sin(θ_jΔ) x.
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
+    RoPE rotates the j-th pair of columns of the projected keys and queries by θ_j times the position. The logits are
+    Σ_j Re(e^{iθ_jΔ} x' M_j z), with the position Δ of the query less that of the token and M_j = A_j + iB_j complex.
+    They are linear in the weights [A_1; B_1; …; A_J; B_J], with the keys cos(θ_jΔ) x and −sin(θ_jΔ) x.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def with_rotations(self: P, frequencies: Any, positions: Any = None, query_posit
 
     See Also
     --------
-    attsvm.train : With ``attention="rotary"``, trains K and Q.
+    attsvm.train : With ``attention="rotary"``, trains K and Q; by default all weights, without the form of K and Q.
     attsvm.norms.Rotary : The norm of their Att-SVM.
 
     References

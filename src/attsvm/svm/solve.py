@@ -29,13 +29,7 @@ from attsvm.svm.certificate import (
     unattainable,
 )
 from attsvm.svm.constraints.attention_heads import stacked_heads
-from attsvm.svm.constraints.constraints import (
-    ALL_TOKENS,
-    Constraints,
-    TokenValues,
-    Weights,
-    check_relaxed,
-)
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues, Weights, check_relaxed
 from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.registry import Candidate, SolverSettings, check_method, find_candidate
@@ -325,10 +319,9 @@ def _check_takes_blocks(norm: Norm, rank: int | None) -> None:
     """Refuse what is for rows of rank one, as those of weights of one block."""
     if rank is not None:
         raise ProblemError(f"rank: expected None for a problem with bias_index, got {rank}")
-    if norm.head_axes:
-        raise ProblemError(
-            f"norm: expected a norm of each attention head alone for a problem with bias_index, got {norm.name}"
-        )
+    if norm.head_axes or not norm.takes_biases:
+        expected = "a norm of each attention head alone" if norm.head_axes else "one without rotations"
+        raise ProblemError(f"norm: expected {expected} for a problem with bias_index, got {norm.name}")
 
 
 def _report(callback: Callback | None, max_steps: int | None, start: float) -> Report | None:
@@ -357,7 +350,7 @@ def _certified(
     """
     norm, ray, multipliers = candidate.norm or norm, candidate.ray, candidate.multipliers
     done = certify(constraints, norm, candidate.weights, multipliers, tol)
-    optimal, impossible = is_optimal(done, tol), unattainable(whole)
+    optimal, impossible = is_optimal(done, tol) & _keeps_margins(constraints, done), unattainable(whole)
     if np.count_nonzero(optimal) == optimal.size and not (np.count_nonzero(ray) or np.count_nonzero(impossible)):
         return done, np.where(optimal, OPTIMAL, INACCURATE), np.zeros(constraints.batch_shape)
     # a row of zeros that asks for a margin is a ray by itself
@@ -414,12 +407,10 @@ def _without_rounding(
     Returns the bounds, those of the least-violating weights if there are such; and Farkas multipliers, their bound, and
     whether they prove that there are no weights.
     """
-    done = certify(constraints, norm, *pair)
-    if origin is None and is_optimal(done, tol):
+    done, found = certify(constraints, norm, *pair), certify(constraints, norm, *pair, tol)
+    near = _keeps_margins(constraints, found)
+    if origin is None and is_optimal(done, tol) and near:
         return certify(exact, norm, *pair, tol), None
-    found = certify(constraints, norm, *pair, tol)
-    # long weights may violate rows by much more than these ask for, and by little relative to their own length
-    near = found.raw_violation <= ROOM[1] * abs(constraints.right).max()
     keeps_rows = exact.center_length is None or (near and done.violation <= VIOLATION_ALLOWED and np.isfinite(done.gap))
     weights, ray = (None, None) if keeps_rows else least_violating(exact)
     rays = [each for each in (pair[1] if suspect else None, ray) if each is not None]
@@ -427,8 +418,19 @@ def _without_rounding(
     dual, bound, other = max(proofs, key=lambda each: max(each[1:]), default=(pair[1], 0.0, 0.0))
     if weights is not None:
         least = certify(constraints, norm, weights - (0.0 if origin is None else origin), dual, tol)
-        found = least if bound > 0 or least.raw_violation < found.raw_violation else found
+        closer = least.raw_violation < found.raw_violation and not is_optimal(found, tol)
+        found = least if bound > 0 or closer else found
     return found, (dual, bound, bool(max(bound, other) > FARKAS_BOUND))
+
+
+def _keeps_margins(constraints: Constraints, done: Certified) -> Any:
+    """Whether weights keep the margins that are required, up to a part of the largest; True where none are.
+
+    Long weights may violate rows by much more than these ask for, and by little relative to their own length.
+    """
+    if constraints.center_length is None:
+        return np.True_
+    return done.raw_violation <= ROOM[1] * abs(constraints.right).max(axis=ALL_TOKENS, initial=0.0)
 
 
 def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], tokens: bool = False) -> np.ndarray:
@@ -441,11 +443,7 @@ def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], token
 
 
 def _initial_weights(
-    problem: Problem,
-    batch: tuple[int, ...],
-    warm_start: Any,
-    constraints: Constraints,
-    origin: np.ndarray | None,
+    problem: Problem, batch: tuple[int, ...], warm_start: Any, constraints: Constraints, origin: np.ndarray | None
 ) -> np.ndarray | None:
     """The warm start as weights of the constraints, with 0 in place of numbers that are not finite."""
     if warm_start is None:

@@ -71,7 +71,10 @@ class Hypothesis:
     def __str__(self) -> str:
         if self.number is None or np.ndim(self.number):
             return f"{self.statement}: {self.verdict}"
-        number = f"{self.number or 0:,}" if self.unit and float(self.number).is_integer() else f"{self.number:z.3g}"
+        # more digits of a number that looks like the bound in the statement
+        precise = (f"{self.number:z.{digits}g}" for digits in range(3, 18))
+        rounded = next((text for text in precise if float(text) == self.number or text not in self.statement), "nan")
+        number = f"{self.number or 0:,}" if self.unit and float(self.number).is_integer() else rounded
         return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
 
 

@@ -100,15 +100,7 @@ class DecaySetting:
 
 
 def setting_of(
-    problem: Problem,
-    radius: Any,
-    decay: Any,
-    norm: Any,
-    start: Any,
-    attention: str,
-    loss: str,
-    *,
-    together: bool,
+    problem: Problem, radius: Any, decay: Any, norm: Any, start: Any, attention: str, loss: str, *, together: bool
 ) -> DecaySetting:
     """Check the arguments of :func:`attsvm.theory.constrained_limit`, and bring them together."""
     check_is_problem(problem)

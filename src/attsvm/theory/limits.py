@@ -97,10 +97,7 @@ def joint_direction(problem: Problem, run: Run, part: TrainedPart, used: Norm) -
     gap = least_score_gap(problem, run.selected, head, slack)
     rows = [
         worst_case(
-            "separable",
-            "the selected tokens can be separated, by the head and from the others",
-            separable,
-            head.value,
+            "separable", "the selected tokens can be separated, by the head and from the others", separable, head.value
         ),
         worst_case(
             "best_for_head",

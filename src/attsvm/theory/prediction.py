@@ -12,6 +12,7 @@ from attsvm._utils.extensions import named_by_file
 from attsvm._utils.shapes import Bool
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
+from attsvm.measures import check_of_problem
 from attsvm.norms import Norm, Nuclear, parse_norm, read_norm, written_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import NOT_RECORDED, Batched, Status, per_trial, shared
@@ -313,6 +314,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape or not run.selected.size:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
+    check_of_problem(problem, run)
     with named_by_file():
         of = parse_map(run.map)
     if of.name not in MAPS.names() or of != MAPS.find(of.name):
@@ -327,15 +329,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         assumed = [*training_hypotheses(run, (), EUCLIDEAN), decreasing_loss(problem, run)]
         one_hot = one_hot_limit(problem, run, trained_part(problem, run), of, assumed)
         point, direction = one_hot.point, one_hot.solution.direction if one_hot.point is None else one_hot.point
-        return Prediction(
-            one_hot.solution,
-            EUCLIDEAN,
-            run.selected,
-            *one_hot.judgement,
-            direction=direction,
-            point=point,
-            distance=one_hot.distance,
-        )
+        end: dict[str, Any] = {"direction": direction, "point": point, "distance": one_hot.distance}
+        return Prediction(one_hot.solution, EUCLIDEAN, run.selected, *one_hot.judgement, **end)
     known = known_limits(run)
     # the minimiser of loss plus penalty needs no norm
     unknown = any(limit.norm is None for limit in known)
@@ -381,18 +376,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     # decoupled decay keeps N(W) ≤ 1/λ: with enough of it the limit is a point, not a direction
     decayed = decayed_limit(problem, run, part, training_hypotheses(run, known, used))
     if decayed is not None:
-        return Prediction(
-            solution,
-            used,
-            selected,
-            *decayed.judgement,
-            relaxed=relaxed,
-            head=head,
-            direction=decayed.point,
-            finite=finite,
-            point=decayed.point,
-            distance=decayed.distance,
-        )
+        end = {"direction": decayed.point, "finite": finite, "point": decayed.point, "distance": decayed.distance}
+        return Prediction(solution, used, selected, *decayed.judgement, relaxed=relaxed, head=head, **end)
     trained = TrainedModel(
         part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences, run.map
     )

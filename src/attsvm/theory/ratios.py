@@ -19,6 +19,8 @@ from attsvm.results import plain
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.conditions import is_feasible
+from attsvm.theory.standing import norm_for
+from attsvm.training import Run
 
 Keys = Float[np.ndarray, "*model H d_k m"]
 Queries = Float[np.ndarray, "*model H d_q m"]
@@ -26,7 +28,7 @@ Groups = list[tuple[np.ndarray, ...]]
 
 
 def margin_ratio(
-    problem: Problem, weights: Any, selected: Any = None, norm: str | float | Norm = "frobenius"
+    problem: Problem, weights: Any, selected: Any = None, norm: str | float | Norm | None = None
 ) -> np.ndarray | float:
     """The margin over the best margin of any weights of the same norm: value · min_it A(W)_it / N(W).
 
@@ -34,8 +36,11 @@ def margin_ratio(
 
     Parameters
     ----------
-    problem, weights, selected, norm
+    problem, weights, selected
         As for :func:`attsvm.margin`.
+    norm : str, float or Norm, optional
+        By default that of the limit of a run, as in :func:`attsvm.predict_direction`, that of a solution or a
+        prediction, and the Frobenius norm for arrays. Required for a run whose optimiser has no norm.
 
     Returns
     -------
@@ -45,11 +50,12 @@ def margin_ratio(
     Raises
     ------
     ProblemError
-        As for :func:`attsvm.margin`, or if the selection is not separable.
+        As for :func:`attsvm.margin`, if the selection is not separable, or if the norm of a run is not known.
 
     See Also
     --------
     attsvm.margin, attsvm.direction_error
+    attsvm.classify : Finds trials that are undecided, whose ratio can still change.
     attsvm.margin_profile : The ratios of an optimiser in several norms.
 
     Examples
@@ -63,9 +69,11 @@ def margin_ratio(
     1.0
     """
     check_is_problem(problem)
-    selected = selection_of(selected, weights)
+    if norm is None:
+        own = norm_for(weights, None) if isinstance(weights, Run) else getattr(weights, "norm", None)
+        norm = own if isinstance(own, Norm) else "frobenius"
     achieved = margin(problem, weights, selected, norm)
-    solution = solve_svm(problem, selected, norm=norm)
+    solution = solve_svm(problem, selection_of(selected, weights), norm=norm)
     if not is_feasible(solution).all():
         raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
     # the largest min A(W)/N(W) of any weights is 1/V

@@ -350,5 +350,8 @@ def _advice(run: Run, trials: np.ndarray, row: Row) -> str:
             factor = (largest if too_long else least) / change
             # the factors grow with the steps, so the change of a logit grows like the square of the rate
             better = rate * (math.sqrt(factor) if run.attention == "factored" else factor)
-            advice.append(f"use a learning rate of about {better:.2g} {was}")
+            advised = f"a learning rate of about {better:.2g} {was}"
+            if run.attention == "factored" and factor > 1e6:  # no constant rate makes factors that long in so few steps
+                advised = "steps relative to the weights, by relative=True and a learning rate of about 0.03"
+            advice.append(f"use {advised}")
     return f"; {' and '.join(advice)}" if advice else ""
