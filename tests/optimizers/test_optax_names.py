@@ -3,10 +3,12 @@
 import inspect
 import warnings
 
+import jax
 import optax
 import pytest
 
-from attsvm import optimizers
+from attsvm import optimizers, train
+from attsvm.datasets import random_problem
 from attsvm.optimizers.optax_names import steps_of_optax
 
 
@@ -81,3 +83,9 @@ def test_only_normalization_keeps_the_name():
     assert optimizers.momentum(optax.adam(0.1)).steps.kind == "unknown"
     named = optimizers.chain(optax.adam(0.1), name="mine").steps
     assert (named.kind, named.normalised) == ("optax.adam", "no")
+
+
+def test_keys_of_random_numbers_are_options():
+    assert steps_of_optax(optax.noisy_sgd(0.1, key=jax.random.key(3))).kind == "unknown"
+    problem = random_problem(2, 3, 4, seed=0)
+    assert train(problem, optimizer=optax.noisy_sgd(0.1, key=jax.random.key(3)), steps=5).steps == 5

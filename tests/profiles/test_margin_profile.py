@@ -1,6 +1,7 @@
 """Which norm's margin an optimizer maximises, for optimizers of JAX and of PyTorch."""
 
 import re
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -493,6 +494,12 @@ def test_an_interrupted_run_on_the_gradient_itself_says_nothing_of_underflow():
 def test_a_callback_ends_training_in_jax_too():
     profile = attsvm.margin_profile(optax.sgd(0.1), seeds=1, steps=2_000_000, norms=NORMS, callback=lambda at: True)
     assert (profile.status, profile.verdict) == ("interrupted", "inconclusive")
+
+
+def test_the_stack_of_the_problems_is_not_taken_for_a_convolution(task):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(stepped("attsvm.torch.SpectralDescent", None).trajectory(task, SCHEDULES["constant"]))
 
 
 def test_problems_do_not_share_the_state_of_an_optimizer(task):

@@ -75,7 +75,7 @@ def test_both_take_the_same_steps_on_the_heads_of_linear_layers(ours, factory, o
         if name == "heads" and ours is not SpectralDescent:
             continue  # the rows of K are then those of the tensor
         parameters = [torch.nn.Parameter(torch.tensor(stored(x))) for x in start]
-        layout = {"heads": 3} if name == "linear" else {"flatten": False if not fused else None}
+        layout = {"heads": 1 if fused else 3} if name == "linear" else {"flatten": False if not fused else None}
         descent = ours(parameters, lr=0.1, fused=fused, weight_decay=0.2, **layout, **options)
         for step in gradients:
             for parameter, g in zip(parameters, step, strict=True):

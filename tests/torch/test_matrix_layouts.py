@@ -31,7 +31,7 @@ def of_blocks(matrix, rows):
         ({"heads": (2, 1, 1)}, [3] * 4),
         ({"blocks": (6, 3, 3)}, [6, 3, 3]),
         ({"blocks": [2, 2, 5, 2, 1]}, [2, 2, 5, 2, 1]),
-        ({"heads": 4, "fused": True}, [12]),
+        ({"fused": True}, [12]),
     ],
     ids=str,
 )
@@ -82,6 +82,7 @@ def test_shapes_that_may_be_meant_in_another_way_are_reported(shape, options, sa
         ({"heads": (2, 0)}, "heads: expected an integer >= 1 or a tuple"),
         ({"blocks": (4, 4)}, r"blocks: expected rows that add up to 10, got \(4, 4\), for a parameter of shape"),
         ({"blocks": (5, 5), "heads": 2}, "blocks: expected None with heads"),
+        ({"heads": 2, "fused": True}, "fused: expected heads=1, as it joins all heads to one matrix, got heads=2"),
         ({"scale": "rms"}, "scale: expected one of None, 'match_rms', 'muon'"),
         ({"scale": "muon", "normalize": False}, "scale: expected None with normalize=False"),
         ({"transposed": True, "heads": 5}, "heads: expected a divisor of the 4 rows"),
@@ -127,13 +128,15 @@ def test_a_state_of_1_0_goes_on_as_it_was():
         ((3, 5, 2), 3, lambda g: np.stack([polar(x) for x in g])),  # the first axis were the heads
         ((6, 2, 3), 2, lambda g: of_blocks(g.reshape(6, 6), [3, 3]).reshape(g.shape)),
         ((6, 4), 2, lambda g: of_blocks(g, [3, 3])),
+        ((6, 4), (2, "fused"), polar),  # fused decided
     ):
         parameter = torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64))
         optimizer = SpectralDescent([parameter], lr=9.0, flatten=False)
         saved = optimizer.state_dict()
         new = ("scale", "blocks", "flatten", "transposed", "adamw", "betas", "eps")
         group = {name: x for name, x in saved["param_groups"][0].items() if name not in new}
-        group |= {"lr": 1.0, "heads": heads, "iterations": None, "dtype": None}
+        heads, *fused = heads if isinstance(heads, tuple) else (heads,)
+        group |= {"lr": 1.0, "heads": heads, "fused": bool(fused), "iterations": None, "dtype": None}
         optimizer.load_state_dict({**saved, "param_groups": [group]})
         gradient = rng.standard_normal(shape)
         parameter.grad = torch.tensor(gradient)

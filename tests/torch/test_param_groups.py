@@ -249,7 +249,7 @@ def test_a_rate_of_adamw_is_that_of_matrices_only_at_its_length():
     ("arguments", "error", "says"),
     [
         ((torch.optim.AdamW,), ValueError, "optimizer: expected a class of attsvm.torch"),
-        ((MirrorDescent,), ValueError, "lr: expected the learning rate for AdamW, from which that of MirrorDescent"),
+        ((MirrorDescent,), ValueError, "lr: expected the rate of AdamW, from which that of MirrorDescent"),
         ((SpectralDescent, {"lr": -1.0}), ValueError, "lr: expected a number > 0"),
         ((SpectralDescent, {"where": "mlp"}), ValueError, "where: expected 'matrices' or 'attention'"),
         ((SpectralDescent, {"heads": 3}), ValueError, "heads: expected a number of heads that divides the 8 rows"),

@@ -79,8 +79,13 @@ def steps_of_halves(rank):
         for value, parameter in zip(before, sharded.parameters(), strict=True):
             assert torch.equal(parameter.full_tensor(), value)
 
-    with pytest.raises(RuntimeError, match="whole matrices"):
-        SpectralDescent(sharded.parameters(), lr=0.1).step()
+    for parameters, name in (
+        (sharded.parameters(), "parameter 0 of a group"),
+        (sharded.named_parameters(), r"0\.weight"),
+    ):
+        says = rf"whole matrices, got {name} of shape \(.*sharded over processes; MirrorDescent and SignDescent"
+        with pytest.raises(RuntimeError, match=says):
+            SpectralDescent(parameters, lr=0.1).step()
 
 
 def records_of_halves(rank, log):

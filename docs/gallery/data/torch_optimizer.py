@@ -14,12 +14,12 @@ from attsvm.torch import MirrorDescent
 torch.manual_seed(0)
 tokens = torch.randn(64, 6, 16)
 labels = torch.where(tokens[:, :, 0].max(dim=1).values > 1.2, 1.0, -1.0)
-first = torch.randn(2, 16, 16) / 4
+first, first_head = torch.randn(2, 16, 16) / 4, torch.randn(16) / 4  # with p = 1.1 weights leave zero slowly
 
 _, axis = plt.subplots(figsize=(5, 3))
 for p, look in [(1.1, "-"), (3.0, "--")]:
     key_query = torch.nn.Parameter(first.clone())
-    head = torch.nn.Parameter(torch.zeros(16))
+    head = torch.nn.Parameter(first_head.clone())
     optimizer = MirrorDescent([key_query, head], lr=0.01, p=p, normalize=True)
     for _ in range(200):
         logits = (tokens @ key_query[0]) @ (tokens[:, :1] @ key_query[1]).mT

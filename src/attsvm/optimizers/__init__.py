@@ -23,9 +23,10 @@ optimiser                       step                                            
 Each is a short :func:`chain` of transformations of the gradient and a rule, in the manner of optax
 (``attsvm.optimizers.rule``). Normalised optimisers stay exact if the gradient is too small for a float; with the
 other optimisers training stalls then. A new optimiser is a transformation of optax: if its ``update`` has a parameter
-``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them. The shortest
-one to copy is ``adam`` in ``wrapped.py``; ``log_gradient.py`` also defines a transformation. ``chain`` takes its norm,
-or all that its limit depends on as :class:`Steps`. Only steps with a row in ``theory/standings.toml`` are "measured".
+``log_scale``, it gets gradients with entries near 1 and the logarithm of what was taken out of them. To copy,
+``adam`` in ``wrapped.py`` is the shortest, ``log_gradient.py`` defines a transformation, and the ``chain`` in
+``steepest.py`` takes steps that are steepest in a norm. ``chain`` takes the norm, or all that the limit depends on as
+:class:`Steps`. Only steps with a row in ``theory/standings.toml`` are "measured".
 """
 
 from attsvm._utils.doors import open_door

@@ -64,10 +64,11 @@ def _written(x: Any, lengths: list[Any]) -> Any:
         lengths += (y for name, y in closure if name in _LENGTH)
         inside = [(name, _sign(y) if name in _LENGTH else _written(y, lengths)) for name, y in closure]
         return x.__module__, x.__qualname__, tuple(inside), _written((x.__defaults__, x.__kwdefaults__), lengths)
-    if isinstance(x, dict):
-        return tuple((str(name), _written(y, lengths)) for name, y in sorted(x.items()))
+    x = sorted(x.items()) if isinstance(x, dict) else x
     if isinstance(x, list | tuple):
         return tuple(_written(y, lengths) for y in x)
+    if isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
     return x if isinstance(x, str | int | float | None) else str(np.asarray(x)) if isinstance(x, jax.Array) else repr(x)
 
 

@@ -1,5 +1,6 @@
 """The catalogue: which norms' margins optimisers of PyTorch, optax and pytorch-optimizer maximise, measured."""
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -8,9 +9,10 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from attsvm._utils.extensions import did_you_mean
+from attsvm._utils.extensions import did_you_mean, import_object
 from attsvm._utils.extras import check_installed
 from attsvm.errors import ProblemError
+from attsvm.optimizers import OPTIMIZERS
 from attsvm.profiles.named import import_optimizer
 from attsvm.profiles.verdict import NO_LIMIT, NONE_OF_THESE, written
 
@@ -28,6 +30,15 @@ BEST_KNOWN = (
     .split()
 )
 """Names of classes and functions, in upper case: the best known optimisers, which a catalogue measures first."""
+
+
+def _own_names() -> list[str]:
+    """The optimisers of attsvm, which can be profiled; those for PyTorch where it is installed."""
+    names = OPTIMIZERS.names()
+    with contextlib.suppress(ModuleNotFoundError):
+        of_torch = import_object("attsvm.torch:__all__")
+        names = [*(f"attsvm.torch.{name}" for name in of_torch if name.endswith("Descent")), *names]
+    return names
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,10 @@ class Catalogue:
         if not (found := self.of(optimizer)):
             # by the last part, as one that is shortened, or in full
             paths = {one.optimizer.split("(")[0] for one in self.entries}
+            end = optimizer.lower().rsplit(".", 1)[-1]
+            own = next((name for name in _own_names() if name.lower().endswith(end)), None)
             hint = did_you_mean(optimizer, [*paths, *(path.rsplit(".", 1)[-1] for path in paths)])
+            hint = f"; attsvm's own are not in it: run `attsvm profile {own}`" if own else hint
             raise ProblemError(
                 f"optimizer: expected a name in the catalogue, such as torch.optim.Adam, got {optimizer!r}{hint}"
             )

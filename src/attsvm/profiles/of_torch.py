@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,9 @@ class _HeldParameters:
         parts: list[Any] = [slice(None)] if self._stacked else list(range(number))
         parameters = [_parameters({name: x[part] for name, x in start.items()}, device) for part in parts]
         self._tensors = list(zip(*parameters, strict=True))
-        self.optimizers = [make(each) for each in (parameters if layout == "alone" else [list(chain(*parameters))])]
+        with warnings.catch_warnings():  # the first axis of a stack holds the problems
+            warnings.filterwarnings("ignore", r"\w+: a parameter of shape .* is read as \d+ matrices")
+            self.optimizers = [make(each) for each in (parameters if layout == "alone" else [list(chain(*parameters))])]
 
     def step(self, gradients: list["torch.Tensor"]) -> None:
         """Step with the gradient of each parameter, whose first axis holds the problems."""

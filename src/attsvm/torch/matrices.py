@@ -23,7 +23,7 @@ class MatrixLayout(NamedTuple):
             if sum(self.blocks) != rows:
                 raise ValueError(f"blocks: expected rows that add up to {rows}, got {self.blocks}")
             return list(self.blocks)
-        count = 1 if self.fused else self.heads if isinstance(self.heads, int) else sum(self.heads)
+        count = self.heads if isinstance(self.heads, int) else sum(self.heads)
         if rows % count:
             raise ValueError(f"heads: expected a divisor of the {rows} rows of a matrix, got {self.heads}")
         return [rows // count] * count
@@ -38,6 +38,8 @@ def check_layout(layout: MatrixLayout, shape: torch.Size) -> None:
     """Raise ValueError unless a tensor of a shape has such blocks."""
     if layout.blocks is not None and (layout.heads != 1 or layout.fused):
         raise ValueError("blocks: expected None with heads or fused, which define the blocks")
+    if layout.fused and layout.heads != 1:
+        raise ValueError(f"fused: expected heads=1, as it joins all heads to one matrix, got heads={layout.heads}")
     if len(shape) < 2 or shape.numel() == 0:
         return
     try:

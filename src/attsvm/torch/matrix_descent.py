@@ -56,20 +56,23 @@ class MatrixDescent(MirrorOptimizer):
             warnings.warn(f"{type(self).__name__}: {next(filter(None, doubts))}", UserWarning, stacklevel=5)
 
     def _of_earlier(self, saved: dict[str, Any], params: list[Tensor]) -> dict[str, Any]:
-        """In 1.0 the heads of a tensor (H, …) were its first axis, and all axes after the first were columns."""
+        """In 1.0 the heads of a tensor (H, …) were its first axis, all other axes columns, and fused ignored heads."""
         found = super()._of_earlier(saved, params)
         several = [x.shape for x in params if x.ndim > 2]
         if "flatten" in found and several:
             if saved["heads"] > 1 and all(len(shape) == 3 and shape[0] == saved["heads"] for shape in several):
                 return {**found, "flatten": False, "heads": 1}
             found["flatten"] = not saved["fused"]
-        return found
+        return {**found, "heads": 1} if saved.get("fused") else found
 
     def _check_gradients(self, group: dict[str, Any], given: list[Given]) -> None:
         super()._check_gradients(group, given)
-        if not group["adamw"] and any(sharding_of(parameter).split for _, parameter, _ in given):
+        split = None if group["adamw"] else next(((i, x) for i, x, _ in given if sharding_of(x).split), None)
+        if split is not None:
+            name = group["param_names"][split[0]] if "param_names" in group else f"parameter {split[0]} of a group"
             raise RuntimeError(
-                f"{type(self).__name__}: expected whole matrices, got a parameter that is sharded over processes"
+                f"{type(self).__name__}: expected whole matrices, got {name} of shape {tuple(split[1].shape)}, sharded "
+                "over processes; MirrorDescent and SignDescent take steps on shards"
             )
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
@@ -116,9 +119,8 @@ def _scaled(scale: Scale, along: Tensor, squares: int) -> Tensor:
     if scale is None:
         return along
     # 0.2 is about the root mean square of the steps of Adam, in units of lr
-    return along * (
-        math.sqrt(max(1.0, rows / columns)) if scale == "muon" else 0.2 * math.sqrt(rows * columns / squares)
-    )
+    matched = 0.2 * math.sqrt(rows * columns / squares)
+    return along * (math.sqrt(max(1.0, rows / columns)) if scale == "muon" else matched)
 
 
 class _LineDescent(MatrixDescent):

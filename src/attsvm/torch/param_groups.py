@@ -178,9 +178,7 @@ def _check(model: Any, optimizer: Any, lr: Any, where: Any, heads: Any) -> None:
     if where not in ("matrices", "attention"):
         raise ValueError(f"where: expected 'matrices' or 'attention', got {where!r}")
     if lr is None and optimizer in (MirrorDescent, SignDescent):
-        raise ValueError(
-            f"lr: expected the learning rate for AdamW, from which that of {optimizer.__name__} is computed"
-        )
+        raise ValueError(f"lr: expected the rate of AdamW, from which that of {optimizer.__name__} is computed")
     if lr is not None and not 0.0 < number(lr) < math.inf:
         raise ValueError(f"lr: expected a number > 0, got {lr!r}")
     numbers = heads if isinstance(heads, tuple) and len(heads) == 2 else (heads,)

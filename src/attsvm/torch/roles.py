@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-Heads = int | tuple[int, int] | None
+from attsvm._utils.text import without_wrappers
 
-_WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"}
-"""Names that compiling, DDP, FSDP, checkpointing and adapters put into the paths of parameters."""
+Heads = int | tuple[int, int] | None
 
 _PREFIX, _SUFFIX = r"^(?:w_?|to_|linear_|proj_|attn_|c_)?", r"(?:_proj|_lin|_linear|_projection)?(?:_weight)?$"
 _ATTENTION = {
@@ -94,7 +93,7 @@ def places_of(model: nn.Module) -> list[list[Location]]:
     for name, module in modules.items():
         names = name.split(".") if name else []
         owners = [modules[".".join(names[:n])] for n in range(len(names), -1, -1)]
-        path = tuple(part for part in names if part not in _WRAPPERS)
+        path = tuple(without_wrappers(names))
         for entry, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             place = Location(f"{name}.{entry}" if name else entry, path, entry, parameter, owners)
             found.setdefault(id(parameter), []).append(place)

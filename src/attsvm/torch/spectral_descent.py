@@ -40,7 +40,8 @@ class SpectralDescent(MatrixDescent):
     blocks : tuple of int, optional
         In place of heads: the number of rows of each block.
     fused : bool, default False
-        The heads are one matrix: (H·m, d), and [K_1, …, K_H] of a tensor (H, d, m).
+        The heads of a tensor (H, d, m) are one matrix, [K_1, …, K_H]; with ``heads=1`` only, because those of a weight
+        (H·m, d) then are one matrix anyway. It says nothing about speed, unlike ``fused`` of `torch.optim.AdamW`.
     flatten : bool or None, default None
         How a tensor of three or more axes is read: True as the matrix (first axis, all others), as for a convolution,
         False as a batch of matrices in the last two axes, as for experts (E, r, c). None is False, with a warning if
