@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import mpmath
@@ -28,7 +29,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side; and
 # by the older of the compiler's two loop emitters, in half of the time of the newer, if a program does not name its own
-COMPILING = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
+COMPILING = "--xla_cpu_parallel_codegen_split_count=1"
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # 0.11.2 has one loop emitter
+    COMPILING += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {COMPILING}".strip()
 # tracing makes many objects, of which few are garbage in a cycle
 gc.set_threshold(50_000, 20, 50)

@@ -82,11 +82,13 @@ def test_a_table_is_fitted_and_its_page_shows_the_classes(folder):
     check_result(result)
     assert {entry.name for entry in (folder / "out").iterdir()} == {"index.html", "figures", "result.json", "model.npz"}
     assert result["data"]["columns"] == ["mass", "charge", "site"]
+    assert result["data"]["dim"] == 2 + 4  # of site the words left, right, top and bottom
     assert result["data"]["train"] + result["data"]["test"] == 200
     assert result["accuracy"]["test"] > 0.9 > result["report"]["test"]["majority"]
     html = (folder / "out" / "index.html").read_text()
     for shown in (
-        *("as inactive", "Tokens that decide", "contribution to the decision", "bottom", "model.npz", "Largest class"),
+        *("as inactive", "Tokens that decide", "contribution to the decision", "bottom", "model.npz", "d = 6 "),
+        "Largest training class",
         "an ensemble of attention and of ridge regressions",
     ):
         assert shown in html
@@ -470,6 +472,20 @@ def test_a_fit_of_two_classes_predicts_and_saves_its_model(tmp_path):
         fixed.predict(bags.test)
 
 
+def test_labels_that_some_bags_lack_can_be_left_out(tmp_path, run_here):
+    frame = pd.DataFrame(
+        {"bag": np.repeat(range(40), 2), "x": np.tile([0.0, 1.0], 40), "active": np.repeat([0, 1], 40)}
+    )
+    frame.to_csv(tmp_path / "bags.csv", index=False)
+    run_here("fit", "bags.csv", "--bag", "bag", "--label", "active", "--steps", 5, "--out", "out", cwd=tmp_path)
+    frame.assign(active=frame["active"].where(frame["bag"] != 3)).to_csv(tmp_path / "new.csv", index=False)
+    said = run("predict", "out/model.npz", "new.csv", cwd=tmp_path, code=2).stderr
+    assert "or none in bag 3; to predict without labels, leave them out by --drop active\n" in said
+    result = json.loads(run_here("predict", "out/model.npz", "new.csv", "--drop", "active", "--json", cwd=tmp_path)[0])
+    assert result["accuracy"] is None
+    assert len(result["predictions"]) == 40
+
+
 def test_texts_are_predicted_from_lines_and_tables(tmp_path, run_here):
     texts = ["a good film", "a bad film", "good plot and music", "the plot is bad", "so good", "so bad"] * 10
     labels = ["good" if "good" in text else "bad" for text in texts]
@@ -477,8 +493,12 @@ def test_texts_are_predicted_from_lines_and_tables(tmp_path, run_here):
     columns = ("--text", "body", "--label", "mood")
     run_here("fit-text", "texts.csv", *columns, "--steps", 200, "--out", "out", cwd=tmp_path)
     (tmp_path / "lines.txt").write_text("a good plot\n\nbad music\n")
-    result = json.loads(run("predict", "out/model.npz", "lines.txt", "--json", cwd=tmp_path).stdout)
+    done = run("predict", "out/model.npz", "lines.txt", "--json", "--out", "lines.csv", cwd=tmp_path)
+    assert "attsvm: warning: X: 1 of 3 texts have no word of the fit" in done.stderr
+    result = json.loads(done.stdout)
     check_result(result)
+    assert [one["share"] is None for one in result["predictions"]] == [False, True, False]
+    assert pd.read_csv(tmp_path / "lines.csv")["share of attention"].isna().tolist() == [False, True, False]
     assert [one["predicted"] for one in result["predictions"]][::2] == ["good", "bad"]
     assert [one["selected"] for one in result["predictions"]] == ["good", "", "bad"]
     model = attsvm.load_model(tmp_path / "out" / "model.npz")

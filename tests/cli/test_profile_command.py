@@ -52,6 +52,7 @@ def test_the_catalogue_is_printed_and_takes_no_optimizer(command):
         (["--catalogue", *other], alone) for other in (["optax.sgd", "--seeds", 3], ["--seeds", 3], ["--steps", 9])
     ]
     others.append((["--catalogue", "adamx"], "did you mean adamax?"))
+    others.append((["--catalogue", "SpectralDescent"], "run `attsvm profile attsvm.torch.SpectralDescent`"))
     for given, said in ([], "OPTIMIZER: "), *others:
         code, _, errors = command("profile", *given)
         assert code != 0

@@ -59,6 +59,13 @@ def test_results_of_a_table_have_the_names_of_the_classes(data):
     fitted = classifier().fit(frame, three, bag="bag")
     for found in (fitted.decision_function(frame), fitted.instance_scores(frame)):
         assert list(found.columns) == ["no", "unknown", "yes"]
+    selected = (
+        DetectorClassifier(3, positive="yes", max_steps=10, random_state=0)
+        .fit(frame, labels, bag="bag")
+        .selected(frame)
+    )
+    assert selected.shape == (60, 3)
+    assert selected.index.equals(fitted.selected(frame).index)
     scores = fitted.instance_scores(frame)
     assert scores["no"].equals(fitted.instance_scores(frame, class_="no"))
 

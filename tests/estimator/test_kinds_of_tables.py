@@ -219,7 +219,10 @@ REFUSED = [
     (case(X=NUMBERS, y=pandas.Series(np.arange(60) % 2)), "^y: .* with several in bag b00; reduce them"),
     (case(X=NUMBERS, y=pandas.concat([LABELS, LABELS[:1]])), "^y: expected one value for each bag"),
     (case(X=NUMBERS, y=0 * LABELS), "^y: expected at least two classes"),
-    (case(X=NUMBERS, y=LABELS.where(LABELS.index != "b04")), "^y: expected a label for each sequence"),
+    *(
+        (case(X=NUMBERS, y=y.where(LABELS.index != "b04")), "^y: expected a label for each sequence, got .* b04$")
+        for y in (LABELS, LABELS.map({0: "a", 1: "b"}), LABELS.convert_dtypes())
+    ),
     (case(X=NUMBERS.assign(bag=NUMBERS["bag"].where(~HOLES))), "^bag: expected a bag in each"),
     (case(X=NUMBERS.assign(a=NUMBERS["a"].where(~HOLES))), "^X: .* NaN in row 3 of .*, column a"),
     (case(X=NUMBERS.rename(columns={"bag": "Bag"})), "^bag: expected one of the columns"),
@@ -270,7 +273,7 @@ REFUSED = [
     (case(X=WORDS, net=make_column_transformer((OneHotEncoder(), ["none"]))), "token_net: .*column"),
     (
         case(X=WORDS, net=make_column_transformer((StandardScaler(), ["a"]), remainder="passthrough")),
-        "token_net: could not convert string to float",
+        r"token_net: could not convert string to float.*; encode the words, as make_.*, \['site'\]\), remainder=",
     ),
 ]
 
@@ -282,6 +285,23 @@ def test_other_tables_are_one_clear_line(number, make):
     with pytest.raises(ProblemError, match=message) as raised:
         decisions(make, **options)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("make", CLASSIFIERS)
+def test_words_that_the_fit_had_not_are_named_whatever_maps_them(make):
+    net = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["site"]), remainder="passthrough")
+    fitted = make(token_net=net).fit(WORDS, LABELS, bag="bag")
+    new = WORDS.assign(site=WORDS["site"].str.upper())
+    for X in (new, polars.from_pandas(new), Sequences.from_table(new, bag="bag")):
+        with pytest.warns(RuntimeWarning, match="X: column 'site' has NORTH, SOUTH, WEST, unlike in the fit"):
+            fitted.predict(X)
+    texts = WORDS.assign(site=[f"{word} {row}" for row, word in enumerate(WORDS["site"])])
+    net = make_column_transformer((TfidfVectorizer(), "site"), remainder="passthrough")
+    fitted = make(token_net=net).fit(texts, LABELS, bag="bag")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # texts differ from those of the fit; words of one bag are words of the fit
+        fitted.predict(texts.assign(site=texts["site"] + " again"))
+        make().fit(WORDS, LABELS, bag="bag").predict(Sequences.from_table(WORDS, bag="bag")[:2])
 
 
 def test_words_that_the_fit_had_not_are_named():
@@ -298,9 +318,28 @@ def test_words_that_the_fit_had_not_are_named():
         expected = pickle.loads(pickle.dumps(fitted)).decision_function(WORDS)
     same = ~(new["site"] != WORDS["site"]).groupby(WORDS["bag"]).any()
     np.testing.assert_array_equal(found[same], expected[same])
+    # nor is a missing entry a word for a token_net that the user makes
+    seen = []
+    net = make_column_transformer((FunctionTransformer(lambda part: seen.append(part) or part[["a"]]), ["a", "site"]))
+    CLASSIFIERS[0](token_net=net).fit(new, LABELS, bag="bag")
+    assert {part["site"].isna().sum() for part in seen} == {HOLES.sum()}
     # a small file may have no word at all
     with pytest.warns(RuntimeWarning, match="a missing entry"):
         assert np.isfinite(fitted.decision_function(WORDS[:3].assign(site=None))).all()
+
+
+@pytest.mark.parametrize("make", CLASSIFIERS)
+def test_a_column_that_alone_determines_the_label_is_named(make):
+    label = WORDS["bag"].map(LABELS)
+    words, number = label.map({0: "none", 1: "sepsis"}), WORDS["bag"].str[1:].astype(float)
+    for leak in (words, label * 2.0, words.where(label == 1)):
+        with pytest.warns(RuntimeWarning, match="X: column 'leak' is constant in each bag and alone determines"):
+            make().fit(WORDS.assign(leak=leak), LABELS, bag="bag")
+    varies = label.where(np.arange(len(WORDS)) != 6, 1)
+    other = (number >= 3).astype(float)  # constant in each bag
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        make().fit(WORDS.assign(varies=varies, number=number, other=other), LABELS, bag="bag")
 
 
 def test_a_search_splits_bags_with_words():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 import optax
@@ -265,6 +266,31 @@ def test_a_single_bag_is_no_reason_to_warn_of_another_unit():
     check_ranges(Sequences(new, np.arange(50), [0, 50]), ranges)
     with pytest.raises(RuntimeWarning, match="column 0 may be in another unit"):
         check_ranges(Sequences(new, np.arange(50), np.arange(0, 51, 10)), ranges)
+    for few, warned in (([2.1, 2.2], True), ([2.1, 1.9], False), ([2.1], False), ([12.0], True), ([-1.1, 2.1], True)):
+        few_tokens = Sequences(np.array(few)[:, None], np.arange(len(few)), [0, len(few)])
+        with pytest.raises(RuntimeWarning, match="column 0 may be") if warned else nullcontext():
+            check_ranges(few_tokens, ranges)
+
+
+def test_what_is_filled_although_nothing_is_known_of_it_is_warned_of():
+    frame, labels = table()
+    frame = frame[["bag", "mass", "age"]]
+    net = SimpleImputer(keep_empty_features=True)
+    model = AttentionClassifier(token_net=net, **SHORT).fit(frame, labels, bag="bag")
+    empty, few = frame["bag"].isin(["bag 3", "bag 7"]), frame[:4]
+    numbers = frame.mask(empty).assign(bag=frame["bag"])
+    for X, said in (
+        (numbers, "missing in bag bag 3, bag 7$"),
+        (frame.assign(age=np.nan), "missing in column 'age', unl"),
+    ):
+        for given in (X, Sequences.from_table(X, bag="bag")):
+            with pytest.warns(RuntimeWarning, match=f"X: every entry is {said}"):
+                model.predict(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a number here and there is missing everywhere, and in a few rows a column
+        for X in (frame, frame.mask(np.random.default_rng(0).random(frame.shape) < 0.1).assign(bag=frame["bag"])):
+            model.predict(X)
+        model.predict(few.assign(age=np.nan))
 
 
 def load_model_of(model, folder):

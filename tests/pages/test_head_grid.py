@@ -116,6 +116,7 @@ def test_names_of_tokens_are_shown_and_do_not_run(bert, tmp_path):
 def test_a_head_in_detail_is_that_of_the_inspection(bert):
     model, batch, inspection = bert
     view = inspection.view(1, 2)
+    assert f"HeadView(head 1.2; W {view.weights}, norm {view.norm:.3g})\n  singular values" in repr(view)
     expected = model(**batch, output_attentions=True).attentions[1][:, 2].detach()
     np.testing.assert_allclose(view.probabilities[view.positions >= 0], expected[view.positions >= 0], atol=1e-5)
     assert view.interval is None

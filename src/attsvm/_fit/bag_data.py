@@ -125,7 +125,9 @@ def _check_numbers(path: str, bags: BagFile, filled: bool) -> None:
         missing = np.flatnonzero(np.isinf(entries) if filled else ~np.isfinite(entries))
         if len(missing) and column not in (sequences.words or ()):
             kind = "infinite" if filled else "missing or infinite"
-            way_out = "" if filled else "fill the missing ones by --fill mean, in Python by fill='mean', or "
+            way_out = (
+                "" if filled else "fill the missing ones by --fill mean, in Python by attsvm.fit(fill='mean'), or "
+            )
             raise ProblemError(
                 f"{path}: expected numbers in column {column!r}, got {len(missing):,} that are {kind}, the first in "
                 f"row {rows[missing].min()}, counted from 0; {way_out}leave out the column by --drop {column}, in "

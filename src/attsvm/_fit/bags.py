@@ -120,14 +120,12 @@ def fit_bags(
     if test is None:
         bags, test = split_bags(bags, test_fraction, seed)
     if fill is not None:
-        settings["fill"] = fill
-        parameters["token_net"] = _filling(fill, bags)
+        settings["fill"], parameters["token_net"] = fill, _filling(fill, bags)
         parameters["scale"] = parameters.get("scale") or "columns"  # the units are those of a table
     classifier = AttentionClassifier(random_state=seed, **{name: x for name, x in parameters.items() if x is not None})
     classifier.fit(bags.sequences, bags.labels, groups=bags.groups, callback=callback)
     if columns is not None:
-        classifier.file_columns_ = columns
-        classifier.bag_ = columns.bag
+        classifier.file_columns_, classifier.bag_ = columns, columns.bag
     return BagFit(
         classifier,
         predict_bags(classifier, bags),

@@ -38,7 +38,8 @@ own `Source` (see `attsvm.datasets`).
 Labels are -1 and 1, or any two numbers or words. If the data have no prediction head, the head and the prompt (p) are
 trained together and not compared with an Att-SVM; this is `attsvm.AttentionClassifier` with `ensemble=False`.
 `--no-train-head` fixes the prediction head to logistic regression on the mean token and trains only the attention,
-towards its Att-SVM; its predictions are less accurate. With queries, the attention is combined (W).
+towards its Att-SVM; its predictions are less accurate. With queries, the attention is combined (W). Some sequences are
+held out for a test, and the steps differ from those of `attsvm train`: their runs can have other levels of evidence.
 
 Tables `.csv`, `.tsv`, `.jsonl` and `.parquet` have one row for each token: `--bag` names the column with the bag of
 each row, `--label` the column with the labels, and all other columns describe the token by numbers or words. For

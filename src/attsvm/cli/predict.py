@@ -1,10 +1,13 @@
 """``attsvm predict``: predict by a model file."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from attsvm._utils.files import reason
 from attsvm._utils.outputs import check_file
 from attsvm.cli.options import Encoding, Json, Threads
 from attsvm.cli.shared import announce, command_line, finish
@@ -22,8 +25,8 @@ the table, counted from 0 below the header). That is the token with the largest 
 contributions of a bag add up to the output of the predicted class, for two classes to its log odds. Its share of the
 attention is shown where attention alone decides; a classifier of few bags is an ensemble, which depends on more. For
 texts the selected word is the one with the largest attention. A regressor predicts the mean or a quantile of its
-target, or a log hazard ratio. Other columns than those of the fit are refused, and so is a column that is evidently in
-another unit.
+target, or a log hazard ratio, and its selected token has the largest contribution by absolute value. Other columns
+than those of the fit are refused, and so is a column that is evidently in another unit.
 
 Examples:
 
@@ -33,6 +36,18 @@ Examples:
 
     attsvm predict result/model.npz new.npz --json > predictions.json
 """
+
+
+@contextlib.contextmanager
+def _named(model: str, data: str) -> Iterator[None]:
+    """Name the files in errors of any kind: what a model file holds is not checked completely when it is loaded."""
+    try:
+        yield
+    except (ProblemError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ProblemError(f"{model}: does not predict {data} ({reason(error)})") from error
+
 
 NAMES = {"X": "data", "labels": "label", "y": "label"}
 
@@ -79,30 +94,31 @@ def predict(
     from attsvm.pages import make_page
     from attsvm.texts import TextClassifier
 
-    fitted = load_model(model)
-    if any_unit:
-        fitted.ranges_ = None
-    if isinstance(fitted, TextClassifier):
-        for option, value in (("--bag", bag), ("--drop", drop or None), ("--any-unit", any_unit or None)):
-            if value is not None:
-                raise ProblemError(f"{option}: not an option for {model}, which classifies texts")
-        columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
-        names = text or columns.bag, label or columns.label
-        read = read_new_texts(data, *names, required=label is not None, encoding=encoding)
-        found, called = fitted.predictions(*read), "text"
-    else:
-        if text is not None:
-            raise ProblemError(f"--text: not an option for {model}, which classifies bags, not texts")
-        bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or (), encoding=encoding)
-        found = predict_bags(fitted, bags)
-    page = make_page(
-        found,
-        model={"source": model, "kind": type(fitted).__name__},
-        source=data,
-        bag=called,
-        command=command_line(),
-        threads=threads,
-    )
+    with _named(model, data):
+        fitted = load_model(model)
+        if any_unit:
+            fitted.ranges_ = None
+        if isinstance(fitted, TextClassifier):
+            for option, value in (("--bag", bag), ("--drop", drop or None), ("--any-unit", any_unit or None)):
+                if value is not None:
+                    raise ProblemError(f"{option}: not an option for {model}, which classifies texts")
+            columns: FileColumns = getattr(fitted, "file_columns_", FileColumns("text", "label"))
+            names = text or columns.bag, label or columns.label
+            read = read_new_texts(data, *names, required=label is not None, encoding=encoding)
+            found, called = fitted.predictions(*read), "text"
+        else:
+            if text is not None:
+                raise ProblemError(f"--text: not an option for {model}, which classifies bags, not texts")
+            bags, called = read_as_fitted(fitted, data, bag=bag, label=label, drop=drop or (), encoding=encoding)
+            found = predict_bags(fitted, bags)
+        page = make_page(
+            found,
+            model={"source": model, "kind": type(fitted).__name__},
+            source=data,
+            bag=called,
+            command=command_line(),
+            threads=threads,
+        )
     for path, name in ((out, "predictions.csv"), (instances, "instances.csv")):
         if path is not None:
             page.others[name](path)

@@ -24,7 +24,7 @@ from attsvm.estimator.inputs import GivenSequences, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.model_file import Saveable
 from attsvm.estimator.network import Network
-from attsvm.estimator.ranges import check_ranges, ranges_of
+from attsvm.estimator.ranges import check_ranges, ranges_of, warn_of_missing
 from attsvm.estimator.settings import Settings, read_settings
 from attsvm.estimator.task import SequenceTask, read_weights
 from attsvm.estimator.token_net import fit_token_net, through
@@ -313,6 +313,8 @@ class SequenceEstimator(Learned):
         ranges = getattr(self, "ranges_", None)
         if ranges is not None:
             check_ranges(given.sequences, ranges, getattr(self, "feature_names_in_", None))
+            if self.token_net is not None:  # which may fill
+                warn_of_missing(given.sequences, ranges, getattr(self, "feature_names_in_", None))
         return self._through_net(given, fit=False)
 
     def _through_net(self, given: GivenSequences, *, fit: bool) -> Sequences:

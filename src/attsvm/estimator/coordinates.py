@@ -7,6 +7,10 @@ import numpy as np
 
 from attsvm._utils.shapes import Float
 from attsvm.datasets import Sequences, in_blocks
+from attsvm.errors import ProblemError
+
+LARGEST = 1e300
+"""Sums of many larger entries overflow."""
 
 DIFFERENT = 10.0
 """Columns whose spreads differ by more than this factor have units of their own."""
@@ -51,6 +55,11 @@ class Coordinates:
         varies = largest > (rounding if by_column else rounding.max())
         # squares of large or small entries overflow or underflow
         largest = np.where(varies, largest, 1.0)
+        if (size := float(np.max(np.abs([least, most])))) > LARGEST or np.min(largest) < 1 / LARGEST:
+            raise ProblemError(
+                f"X: expected numbers of at most {LARGEST:g} that differ by at least {1 / LARGEST:g} where they vary, "
+                f"got {size:.3g} and differences of {np.min(largest):.3g}; divide the column"
+            )
         mean: Any = 0.0
         for places, vectors in in_blocks(table, used):
             squares = vectors - centre

@@ -94,15 +94,17 @@ class DetectorClassifier(SequenceClassifier):
     optimizer: str | optax.GradientTransformation = field(default="adam", kw_only=True)
     alpha: float = field(default=3.0, kw_only=True)
 
-    def selected(self, X: Any) -> np.ndarray:
+    def selected(self, X: Any) -> Any:
         """Position of the token that each detector selects in each sequence; the first one on ties.
 
         Returns
         -------
         int ndarray, shape (n, K) for two classes, else (n, C, K)
+            For a table of two classes a table with the bags and a column for each detector.
         """
-        places = self._model.selected(self._mapped(self._read(X)))
-        return places[:, 0] if len(self.classes_) == 2 else places
+        given = self._read(X)
+        places = self._model.selected(self._mapped(given))
+        return given.labelled(places[:, 0], range(places.shape[2])) if len(self.classes_) == 2 else places
 
     def margin_report(
         self,

@@ -9,9 +9,11 @@ from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_pola
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.checks import check_not_masked, in_float64, without_half
 from attsvm.datasets import Bags, Sequences, frame_of, is_stored, is_table, map_vectors, sequences_of, shown
 from attsvm.errors import ProblemError
+from attsvm.estimator.token_net import MOST_WORDS
 
 
 @dataclass(frozen=True)
@@ -205,16 +207,35 @@ def _feature_names(estimator: Any, columns: list[str], reset: bool) -> list[str]
 
 
 def _same_kinds(estimator: Any, sequences: Sequences, reset: bool) -> Sequences:
-    """Check that the columns that have words are those of the fit; a column without entries may be either."""
+    """Check that the columns that have words are those of the fit; a column without entries may be either.
+
+    Warns of words that the fit had not in a column of categories, whatever maps them.
+    """
     words = sequences.words or {}
     if reset:
         estimator._word_columns = tuple(words)
+        found = {name: tuple(sorted(_occurring(sequences, name))) for name in words}
+        # what rarely occurs twice is text for the token_net, not a category
+        most = MOST_WORDS if estimator.token_net is None else min(MOST_WORDS, len(sequences.ids) / 2)
+        estimator._words = {name: known for name, known in found.items() if len(known) <= most}
     fitted = getattr(estimator, "_word_columns", ())
     for name in {*words} ^ {*fitted}:
         if not np.isnan(sequences.table[:, (sequences.columns or ()).index(name)]).all():
             expected, got = ("numbers", "words") if name in words else ("words", "numbers")
             raise ProblemError(f"X: expected {expected} in column {name!r}, as in the fit, got {got}")
-    return replace(sequences, words={name: words.get(name, ()) for name in fitted} or None)
+    sequences = replace(sequences, words={name: words.get(name, ()) for name in fitted} or None)
+    for name, known in getattr(estimator, "_words", {}).items():
+        other = _occurring(sequences, name).difference(known)
+        if other:
+            warn_caller(f"X: column {name!r} has {shown(sorted(other))}, unlike in the fit", RuntimeWarning)
+    return sequences
+
+
+def _occurring(sequences: Sequences, name: str) -> set[str]:
+    """The words of a column that tokens have."""
+    words, place = (sequences.words or {})[name], (sequences.columns or ()).index(name)
+    numbers = np.unique(sequences.table[sequences.ids, place]).tolist()
+    return {"a missing entry" if np.isnan(number) else words[int(number)] for number in numbers}
 
 
 def _rows(estimator: Any, X: Any, reset: bool) -> GivenSequences:

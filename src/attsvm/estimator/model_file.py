@@ -1,17 +1,19 @@
 """Model files: a fitted estimator as arrays and JSON, without pickle."""
 
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from typing import Any
+from zipfile import ZipFile
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm._utils.archives import read_npz, write_npz
+from attsvm._utils.archives import check_members, read_npz, write_npz
 from attsvm._utils.extras import check_installed
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
@@ -174,6 +176,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             f"{path}: expected a model of schema {SCHEMA} or lower, got schema {schema}; it was written by attsvm "
             f"{meta.get('version')}"
         )
+    for name, array in arrays.items():
+        # the ranges of words are NaN
+        if array.dtype.kind == "f" and not np.isfinite(array).all() and not name.endswith("ranges_"):
+            raise ProblemError(f"{path}: {name}: expected finite numbers, got {array[~np.isfinite(array)].flat[0]}")
     try:
         found = _read(meta["model"], arrays)
         if type(found).__name__ not in ESTIMATORS:
@@ -319,4 +325,6 @@ def _from_skops(content: np.ndarray, place: str) -> Any:
     check_installed(f"{place}: reading a transformer", "models", "skops")
     from skops.io import loads
 
+    with ZipFile(io.BytesIO(content.tobytes())) as archive:
+        check_members(place, archive)
     return loads(content.tobytes(), trusted=TRUSTED)

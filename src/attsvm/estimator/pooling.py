@@ -145,7 +145,8 @@ class ColumnExtremes(Pooling):
     def of(cls, sequences: Sequences, increasing: bool) -> "ColumnExtremes":
         """With the centres and spreads of the extremes of these sequences."""
         extremes = _extremes(sequences)
-        spread = extremes.std(axis=0)
+        size = np.ldexp(0.5, np.frexp(np.abs(extremes).max(axis=0))[1])  # squares of large entries overflow
+        spread = size * (extremes / size).std(axis=0)
         # a constant column differs from its mean by rounding
         varies = spread > 1e-12 * np.abs(extremes).max(axis=0)
         return cls(extremes.mean(axis=0), np.where(varies, spread, 1.0), increasing)

@@ -227,8 +227,13 @@ def read_as_fitted(
     others = () if fitted is None else fitted.others
     optional = [*others, *([fitted.label] if fitted is not None and label is None else [])]
     if fitted is not None:
-        bag, label = bag or fitted.bag, label or fitted.label
+        # who drops the labels predicts without them
+        bag, label = bag or fitted.bag, label or (None if fitted.label in {*drop} else fitted.label)
     bag = bag or getattr(classifier, "bag_", None)
     left_out = [name for name in (*drop, *others) if name != label]
     column = None if bag is None else str(bag)
-    return read_bags(path, column, label, drop=left_out, optional=optional, encoding=encoding), str(bag)
+    try:
+        return read_bags(path, column, label, drop=left_out, optional=optional, encoding=encoding), str(bag)
+    except ProblemError as error:
+        without = f"; to predict without labels, leave them out by --drop {label}"
+        raise ProblemError(f"{error}{without * ('label: expected one entry' in str(error))}") from None

@@ -1,4 +1,4 @@
-"""Whether the numbers of new tokens are in the ranges of the fit; a column in another unit is named."""
+"""Whether the numbers of new tokens are there and in the ranges of the fit; another unit is named."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm._utils.callers import warn_caller
 from attsvm._utils.shapes import Float
-from attsvm.datasets import Sequences
+from attsvm.datasets import Sequences, map_vectors, shown
 from attsvm.errors import ProblemError
 from attsvm.estimator.coordinates import regular_sample
 
@@ -44,7 +44,8 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
 
     Warns of a column that is less far, but has more than half of its numbers outside its range, and at least 20
     different ones: mmol/l in place of mg/dl, for example. Fewer than five sequences are no reason to warn, because the
-    numbers of one sequence are often alike.
+    numbers of one sequence are often alike. However few there are, it warns if all numbers of a column are beyond its
+    range by more than the length of the range; one number by ten lengths.
 
     ``columns``: their names.
     """
@@ -54,21 +55,40 @@ def check_ranges(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns
         far = (entries < low - BEYOND * length) | (entries > high + BEYOND * length)
         far |= (np.abs(entries) < np.minimum(np.abs(low), np.abs(high)) / BEYOND) & (np.sign(low) == np.sign(high))
         outside = far | (entries < low) | (entries > high)
-    compared = (length > 0) & (np.isfinite(entries).sum(axis=0) >= FEWEST)
-    half = np.isfinite(entries).sum(axis=0) / 2
-    for column in np.flatnonzero(compared & (outside.sum(axis=0) > half)):
+        beyond = (entries < low - length) | (entries > high + length)
+    counts = np.isfinite(entries).sum(axis=0)
+    all_beyond = np.asarray((counts > 0) & (beyond.sum(axis=0) == counts))
+    many, half = counts >= FEWEST, counts / 2
+    for column in np.flatnonzero((length > 0) & (all_beyond | many & (outside.sum(axis=0) > half))):
         found = entries[np.isfinite(entries[:, column]), column]
         different, is_far = len(np.unique(found)), far[:, column].sum() > half[column]
         name = column if columns is None else repr(columns[column])
         of_fit, of_new = (f"{least:.4g} to {most:.4g}" for least, most in (ranges[column], (found.min(), found.max())))
         numbers = f"its numbers are from {of_fit}, got numbers from {of_new}"
-        if is_far and different >= DIFFERENT:
+        if is_far and many[column] and different >= DIFFERENT:
             raise ProblemError(
                 f"X: expected column {name} in the unit of the fit, where {numbers}; if they are right, set ranges_ = "
                 "None in the fitted estimator, or give --any-unit to attsvm predict"
             )
-        if different >= FEWEST and len(sequences) >= DIFFERENT:
+        if (all_beyond[column] and (is_far or different > 1)) or (different >= FEWEST and len(sequences) >= DIFFERENT):
             warn_caller(f"X: column {name} may be in another unit than in the fit, where {numbers}", RuntimeWarning)
+
+
+def warn_of_missing(sequences: Sequences, ranges: Float[np.ndarray, "d 2"], columns: Any = None) -> None:
+    """Warn of sequences without any entry, and of columns without one, which a ``token_net`` would fill in silence.
+
+    ``ranges``: of the fit, NaN for words and for columns with few numbers. Few tokens may lack one by chance.
+    """
+    missing, ids = map_vectors(sequences, np.isnan)
+    names = np.arange(len(sequences)) if sequences.names is None else sequences.names
+    empty = names[np.logical_and.reduceat(np.asarray(missing.all(axis=1))[ids], sequences.offsets[:-1])]
+    if len(empty):
+        warn_caller(f"X: every entry is missing in bag {shown(empty)}", RuntimeWarning)
+    if len(ids) >= FEWEST and len(sequences) >= DIFFERENT:
+        places = np.flatnonzero(np.asarray(missing).all(axis=0) & ~np.isnan(ranges[:, 0]))
+        if len(places):
+            found = shown([str(place) if columns is None else repr(columns[place]) for place in places])
+            warn_caller(f"X: every entry is missing in column {found}, unlike in the fit", RuntimeWarning)
 
 
 def _sample(sequences: Sequences, most: int) -> Float[np.ndarray, "N d"]:

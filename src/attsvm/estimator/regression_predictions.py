@@ -36,12 +36,12 @@ class RegressionPredictions(BagTokens):
     attention : ndarray, shape (N,)
         The share of each token in the attention of its bag, with which it enters the prediction.
     contributions : ndarray, shape (N,)
-        The part of each token in the value minus the constant: the attention times the score minus the constant. The
+        The part of each token in the value minus the constant, as ``contributions`` of the regressor returns it. The
         parts of a bag add up to that difference.
     instance_scores : ndarray, shape (N,)
         The prediction for each token by itself.
     first : int ndarray, shape (n,)
-        The place among the N tokens of the one that moves the prediction of its bag most away from the constant.
+        The place among the N tokens of the one with the largest contribution in each bag, by its absolute value.
     targets : ndarray, shape (n,), or None
         What the bags are known to have.
     report : RegressionReport or None
@@ -105,20 +105,18 @@ def predict_numbers(regressor: Any, bags: BagFile) -> RegressionPredictions:
             "the regressor"
         )
     attention, scores = np.asarray(regressor.attention(sequences)), np.asarray(regressor.instance_scores(sequences))
-    values = np.asarray(regressor.predict(sequences))
-    contributions = attention * (scores - constant)
-    towards = np.repeat(np.where(values < constant, -1.0, 1.0), sequences.lengths)
+    contributions = np.asarray(regressor.contributions(sequences))
     targets = None if bags.labels is None else _numbers(bags.labels)
     return RegressionPredictions(
         **token_names(bags),
-        values=values,
+        values=np.asarray(regressor.predict(sequences)),
         quantity=QUANTITIES[regressor.loss],
         quantile=float(regressor.quantile) if regressor.loss == "quantile" else None,
         constant=constant,
         attention=attention,
         contributions=contributions,
         instance_scores=scores,
-        first=deciding_tokens(towards * contributions, sequences.offsets),
+        first=deciding_tokens(np.abs(contributions), sequences.offsets),
         targets=targets,
         report=None if targets is None else regressor.report(sequences, targets),
     )

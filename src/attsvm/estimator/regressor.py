@@ -14,7 +14,7 @@ from attsvm.errors import ProblemError
 from attsvm.estimator.base import FitParts
 from attsvm.estimator.cox_loss import CoxLoss
 from attsvm.estimator.inputs import GivenSequences
-from attsvm.estimator.prompt import PromptModel, PromptRegression
+from attsvm.estimator.prompt import PromptModel, PromptRegression, forward
 from attsvm.estimator.prompt_estimator import PromptEstimator
 from attsvm.estimator.quantile_loss import QuantileLoss
 from attsvm.estimator.regression_loss import RegressionLoss
@@ -293,6 +293,29 @@ class AttentionRegressor(LearnedUnit, PromptEstimator):
         """
         given = self._read(X)
         return given.restore(self._token_outputs(self._mapped(given))[:, 0])
+
+    def contributions(self, X: Any) -> Any:
+        """The part of each token in the prediction: the attention times f of the token alone minus ``target_centre_``.
+
+        Returns
+        -------
+        list of n arrays (T_i,); ndarray (n, T) for arrays; (N,) for ``Sequences``
+            In the forms of :meth:`instance_scores`. The sum in a sequence is the prediction minus ``target_centre_``.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> sums = bags.train_digits.reshape(-1, 5).sum(axis=1)
+        >>> regressor = attsvm.AttentionRegressor(max_steps=50, random_state=0).fit(bags.train, sums)
+        >>> parts = regressor.contributions(bags.test).reshape(20, 5).sum(axis=1) + regressor.target_centre_
+        >>> bool(abs(parts - regressor.predict(bags.test)).max() < 1e-8)
+        True
+        """
+        given = self._read(X)
+        sequences = self._mapped(given)
+        alone = self._token_outputs(sequences)[:, 0] - self.target_centre_
+        return given.restore(forward(self._model, sequences).attention * alone)
 
     def _loss(self) -> RegressionLoss:
         if self.loss == "quantile":

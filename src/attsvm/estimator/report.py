@@ -79,7 +79,7 @@ class ClassificationReport:
 
     def __repr__(self) -> str:
         return (
-            f"ClassificationReport({self.confusion.sum():,} sequences; accuracy {self.accuracy:.3g}, of the largest "
+            f"ClassificationReport({self.confusion.sum():,} sequences; accuracy {self.accuracy:.3g}, largest training "
             f"class {self.majority:.3g}; balanced accuracy {self.balanced_accuracy:.3g}, AUROC {self.auroc:.3g})"
         )
 

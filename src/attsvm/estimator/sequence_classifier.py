@@ -24,6 +24,9 @@ from attsvm.estimator.task import ClassificationTask, Tally, find_positive, numb
 NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""
 
+LEAST_BAGS = 10
+"""Fewest bags for each value of a column, on average, for which it is said to determine the label."""
+
 
 class LearnedClasses(ClassifierMixin):
     """What a fit sets about classes."""
@@ -354,7 +357,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
 
     def _read_labels(self, y: Any, given: GivenSequences) -> np.ndarray:
         y = y if y is None else given.align("y", y)
-        return read_labels(y, len(given.sequences), type(self).__name__, given.is_rows)
+        return read_labels(y, len(given.sequences), type(self).__name__, given.is_rows, given.sequences.names)
 
     def _task(
         self, given: GivenSequences, labels: np.ndarray, weights: np.ndarray, before: Any, continues: str, classes: Any
@@ -368,6 +371,7 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
                 expected = f"{self.positive_!r} with warm_start, as before"
                 raise ProblemError(f"positive: expected {expected}, got {positive!r}")
             self.classes_, self.positive_ = found, positive
+            _warn_of_leaks(given.sequences, labels)
         elif classes is not None and not np.array_equal(found, self.classes_):
             raise ProblemError(f"classes: expected {shown(self.classes_)}, as before, got {shown(found)}")
         sequences = self._through_net(given, fit=not continues)
@@ -446,3 +450,20 @@ class SequenceClassifier(LearnedClasses, SequenceEstimator):
 def _of_column(scores: np.ndarray, column: int) -> np.ndarray:
     """Scores (N,) of a class; of two classes, a token that is less positive is more negative."""
     return np.asarray(scores[:, column] if scores.shape[1] > 1 else (2 * column - 1) * scores[:, 0])
+
+
+def _warn_of_leaks(sequences: Sequences, labels: np.ndarray) -> None:
+    """Warn of each column of a table that is constant in each bag and whose values each have one label."""
+    classes, numbers = np.unique(labels, return_inverse=True)
+    for place, name in enumerate(sequences.columns or ()):
+        entries = sequences.table[sequences.ids, place]
+        first = entries[sequences.offsets[:-1]]
+        values, places = np.unique(first, return_inverse=True)
+        pairs = np.unique(places * len(classes) + numbers)
+        constant = np.array_equal(entries, np.repeat(first, sequences.lengths), equal_nan=True)
+        if constant and len(classes) > 1 and len(pairs) == len(values) <= len(first) / LEAST_BAGS:
+            warn_caller(
+                f"X: column {name!r} is constant in each bag and alone determines the label; leave it out, unless it "
+                "is known when bags are predicted",
+                RuntimeWarning,
+            )

@@ -122,19 +122,26 @@ class Tally:
         return np.asarray(normalized)
 
 
-def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = False) -> np.ndarray:
+NO_LABELS = {"nan", "inf", "-inf", "None", "<NA>", "NaT"}
+"""How libraries write what is no label."""
+
+
+def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = False, names: Any = None) -> np.ndarray:
     """Labels as an array, one for each sequence; ``is_rows`` says whether these are the rows of a matrix or table.
+
+    ``names``: of the sequences, by default their numbers.
 
     Raises ProblemError, ValueError if there are none, their number does not fit, or they are not class labels.
     """
     labels = np.asarray(column_or_1d(required(y, estimator), warn=True))
+    for place, label in enumerate(labels.tolist() if labels.dtype.kind in "fO" else ()):
+        if not isinstance(label, str) and str(label) in NO_LABELS:
+            name = place if names is None or len(names) != len(labels) else names[place]
+            raise ProblemError(f"y: expected a label for each sequence, got {label} for sequence {name}")
     if labels.dtype == object and not all(isinstance(label, str) for label in labels):
         found = ", ".join(sorted({type(label).__name__ for label in labels}))
         # scikit-learn tests for the first three words
         raise ProblemError(f"Unknown label type in y: expected only words or an array of integers, got objects {found}")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        without = np.flatnonzero(~np.isfinite(labels))[0]
-        raise ProblemError(f"y: expected a label for each sequence, got {labels[without]} for sequence {without}")
     check_classification_targets(labels)
     return one_for_each(labels, "labels", num_sequences, is_rows)
 

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import compress
 from typing import Any
@@ -16,31 +16,13 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.preprocessing import OneHotEncoder
 
-from attsvm._utils.callers import warn_caller
 from attsvm._utils.files import reason
 from attsvm._utils.memory import free_memory, in_bytes
 from attsvm.datasets import Sequences, map_vectors, shown
 from attsvm.errors import ProblemError
 
 MOST_WORDS = 100
-"""Most words of a column that are categories without a token_net."""
-
-
-class WordColumns(OneHotEncoder):
-    """A column of zeros and ones for each word of the fit; a warning names other words."""
-
-    def transform(self, X: Any) -> Any:
-        frame = nw.from_native(X, eager_only=True)
-        for name, known in zip(self.feature_names_in_, self.categories_, strict=True):
-            other = _named_words(frame[name].unique().to_list()) - _named_words(known)
-            if other:
-                warn_caller(f"X: column {name!r} has {shown(sorted(other))}, unlike in the fit", RuntimeWarning)
-        return super().transform(X)
-
-
-def _named_words(entries: Iterable[Any]) -> set[str]:
-    """The words; a missing entry is NaN in some libraries, None in others."""
-    return {entry if isinstance(entry, str) else "a missing entry" for entry in entries}
+"""Most words of a column that are categories."""
 
 
 def _encoder(words: dict[str, tuple[str, ...]]) -> Any:
@@ -61,13 +43,13 @@ def _encoder(words: dict[str, tuple[str, ...]]) -> Any:
                 f"X: expected at most {MOST_WORDS} words in column {name!r}, got {len(known):,}; drop it, or name a "
                 f"token_net, such as make_column_transformer((TfidfVectorizer(), {name!r}), remainder='passthrough')"
             )
-    encoder = WordColumns(handle_unknown="ignore", sparse_output=False)
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     return make_column_transformer((encoder, list(words)), remainder="passthrough", verbose_feature_names_out=False)
 
 
 def known_words(encoder: Any) -> tuple[list[str], dict[str, list[str | None]]]:
     """The columns of a fitted transformer of tables with words, and the words of some of them; None where missing."""
-    of_words = encoder.named_transformers_["wordcolumns"]
+    of_words = encoder.named_transformers_["onehotencoder"]
     known = zip(of_words.feature_names_in_, of_words.categories_, strict=True)
     words = {str(name): [word if isinstance(word, str) else None for word in found] for name, found in known}
     return [*map(str, encoder.feature_names_in_)], words
@@ -106,7 +88,7 @@ def fit_token_net(token_net: Any, sequences: Sequences, table: Any = None) -> An
         raise ProblemError(
             f"token_net: expected a transformer of scikit-learn, a module of PyTorch or None, got {token_net!r}"
         )
-    with _named():
+    with _named(sequences.words):
         return clone(token_net).fit(_framed(sequences, sequences.table[np.unique(sequences.ids)], table))
 
 
@@ -121,13 +103,13 @@ def through(token_net: Any, sequences: Sequences, table: Any = None) -> Sequence
         # a copy, because some transformers and modules work in place
         if is_module(token_net):
             return _module_outputs(token_net, np.array(vectors))
-        with _named():
+        with _named(sequences.words):
             return _dense(type(token_net).transform(token_net, _framed(sequences, np.array(vectors), table)))
 
     mapped, ids = map_vectors(sequences, apply)
     if mapped.ndim != 2 or len(mapped) != ids.max() + 1:
         raise ProblemError(f"token_net: expected one vector for each of {ids.max() + 1} tokens, got {mapped.shape}")
-    with _named():
+    with _named(sequences.words):
         return Sequences(mapped.astype(sequences.table.dtype, copy=False), ids, sequences.offsets)
 
 
@@ -147,8 +129,8 @@ def _framed(sequences: Sequences, vectors: np.ndarray, table: Any) -> Any:
     columns: dict[str, Any] = dict(zip(sequences.columns, vectors.T, strict=True))
     for name, words in (sequences.words or {}).items():
         columns[name] = [None if np.isnan(number) else words[int(number)] for number in columns[name]]
-    # a column without entries would have no type
-    cast = [nw.col(name).cast(nw.String) for name in sequences.words or ()]
+    # a column without entries would have no type in polars; in pandas 2 a missing entry would become the word "None"
+    cast = [nw.col(name).cast(nw.String) for name in sequences.words or () if backend == "polars"]
     return nw.from_dict(columns, backend=backend).with_columns(cast).to_native()
 
 
@@ -166,14 +148,17 @@ def _dense(outputs: Any) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _named() -> Iterator[None]:
-    """Name the token_net in errors that it raises."""
+def _named(words: Any = None) -> Iterator[None]:
+    """Name the token_net in errors that it raises; ``words``: the columns that have some."""
     try:
         yield
     except ProblemError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise ProblemError(f"token_net: {reason(error)}") from error
+        columns = f"(OneHotEncoder(handle_unknown='ignore'), {[*(words or ())]})"
+        way_out = f"; encode the words, as make_column_transformer({columns}, remainder=...) does"
+        said = "could not convert string" in str(error) and bool(words)
+        raise ProblemError(f"token_net: {reason(error)}{way_out * said}") from error
 
 
 def is_module(token_net: Any) -> bool:

@@ -25,9 +25,7 @@ def _learning(fit: "BagFit") -> DrawnFigure:
         axis.plot(history["steps"], history["validation_loss"], color=style.VERMILLION, ls="--", label="validation")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     style.legend_above(axis, 3)
-    what = (
-        "Validation bags are held out from the training bags." if held_out else "No bags were held out for validation."
-    )
+    what = "Only the loss of training includes the penalty." if held_out else "No bags were held out for validation."
     return DrawnFigure("Learning", f"Loss of attention and prediction head alone during training. {what}", figure)
 
 

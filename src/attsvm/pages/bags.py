@@ -73,7 +73,7 @@ def _numbers(fit: "BagFit", test: str | None, about: dict[str, Any]) -> dict[str
             "train": len(sequences),
             "test": tested,
             "tokens": len(sequences.ids) + (0 if fit.test_bags is None else len(fit.test_bags.sequences.ids)),
-            "dim": sequences.dim,
+            "dim": classifier.prompt_.shape[-1],
             **fit.settings,
         },
         training={
@@ -124,8 +124,8 @@ def _verdict(result: dict[str, Any], part: str, report: dict[str, Any]) -> str:
         f"{attention['median_length']:.0f} tokens."
     )
     return (
-        f"The classifier predicts {some} correctly. Always predicting the largest class predicts {majority(report)} "
-        f"correctly. {decided}"
+        f"The classifier predicts {some} correctly. Always predicting the largest training class predicts "
+        f"{majority(report)} correctly. {decided}"
     )
 
 
@@ -157,7 +157,7 @@ def _body(
     yield Cards(
         [
             Card.share(f"{part.capitalize()} accuracy", rate(share, bags, share_interval(share, bags))),
-            Card("Largest class", majority(report), "accuracy of always predicting it"),
+            Card("Largest training class", majority(report), "accuracy of always predicting it"),
             Card("Balanced accuracy", percent(report["balanced_accuracy"]), "mean recall of the classes"),
             Card("Ensemble", str(1 + len(members)), "parts that decide together: attention and ridge regressions")
             if members

@@ -30,7 +30,7 @@ def class_report(report: "ClassificationReport") -> dict[str, Any]:
 
 
 def majority(report: dict[str, Any]) -> str:
-    """The share of the largest class; the count if there are few rows."""
+    """The share of the largest training class; the count if there are few rows."""
     number = sum(map(sum, report["confusion"]))
     return counts(report["majority"], number) if number < FEW_ROWS else percent(report["majority"])
 
@@ -39,7 +39,7 @@ def report_rows(report: dict[str, Any]) -> Rows:
     """Rows below that of the accuracy, which say what it is worth."""
     auroc = report["auroc"]
     return [
-        ("… of the largest class", majority(report)),
+        ("… of the largest training class", majority(report)),
         ("balanced accuracy", percent(report["balanced_accuracy"])),
         ("AUROC", "-" if auroc is None else f"{auroc:.3f}"),
     ]

@@ -111,7 +111,7 @@ def _cards(fit: "Fit", result: dict[str, Any]) -> Iterator[Card]:
     saturation, errors = result["saturation"], result["direction_error"]
     part = _shown_part(result)
     baseline = (
-        f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}; largest class: "
+        f"mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}; largest training class: "
         f"{majority(result['report'][part])}"
     )
     name = f"{'Test' if part == 'test' else 'Training'} accuracy"

@@ -54,14 +54,7 @@ class InspectionPages:
     """
 
     def __init__(
-        self,
-        given: "Input",
-        sentence: int,
-        write: "Write | None",
-        *,
-        start: float,
-        waits: bool,
-        **about: Any,
+        self, given: "Input", sentence: int, write: "Write | None", *, start: float, waits: bool, **about: Any
     ) -> None:
         self.tokens, self.words, self.sentence, self.decoder = given.tokens, given.words, sentence, given.decoder
         self.put, self.start, self.about = write, start, about
@@ -96,7 +89,8 @@ class InspectionPages:
         seconds = time.perf_counter() - self.start
         result = inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
         inspection, twin = found.done, found.twin
-        name = Path(str(result["source"]["model"])).name or inspection.model
+        given = Path(str(result["source"]["model"]))
+        name = f"{inspection.model} in {given.resolve().name}" if given.is_dir() else given.name or inspection.model
         counts = f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries"
         return Page(
             result,

@@ -244,9 +244,7 @@ def interval_words(interval: "MarginInterval") -> str:
 def head_rows(view: "HeadView") -> list[tuple[str, str]]:
     """Names and numbers of the head in detail."""
     interval = view.interval
-    rows = [
-        ("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
-    ]
+    rows = [("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}")]
     if interval is not None:
         rows.append(("margin ratio (margin over the best of its norm)", interval_words(interval)))
         rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))

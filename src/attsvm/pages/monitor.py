@@ -29,22 +29,12 @@ class Recorded(NamedTuple):
 
 MEASURES = {
     "largest_logit": Recorded("Largest logit", "logit", "The largest logit over the sampled queries and tokens."),
-    "largest_probability": Recorded(
-        "Largest probability", "largest p", "Largest probability of a query; mean over the sampled queries."
-    ),
-    "entropy": Recorded(
-        "Entropy", "entropy", "Entropy of the attention of a query, in nats; mean over the sampled queries."
-    ),
+    "largest_probability": Recorded("Largest probability", "largest p", "Mean over the queries with a choice."),
+    "entropy": Recorded("Entropy", "entropy", "Entropy of a query's attention, in nats; mean as above."),
     "first_share": Recorded("Share to the first token", "first", "Mean attention to the first token of the sequence."),
-    "spectral_norm": Recorded(
-        "Spectral norm of W", "‖W‖_2", "The largest singular value of W = W_K W_Q'/√d_h without biases."
-    ),
-    "frobenius_norm": Recorded(
-        "Frobenius norm of W", "‖W‖_F", "Square root of the sum of squares of W = W_K W_Q'/√d_h."
-    ),
-    "effective_rank": Recorded(
-        "Effective rank of W", "rank W", "How many singular values of W matter: the exponential of their entropy."
-    ),
+    "spectral_norm": Recorded("Spectral norm of W", "‖W‖_2", "Largest singular value of W_K W_Q'/√d_h without biases."),
+    "frobenius_norm": Recorded("Frobenius norm of W", "‖W‖_F", "Square root of the sum of squares of W."),
+    "effective_rank": Recorded("Effective rank of W", "rank W", "exp of the entropy of the singular values of W."),
     "margin": Recorded(
         "Margin over the best margin",
         "margin",

@@ -61,7 +61,7 @@ def csv_saver(columns: Sequence[Column]) -> Callable[[Any], object]:
 
 
 def _save(columns: Sequence[tuple[str, np.ndarray]], path: str | os.PathLike[str]) -> None:
-    rows = zip(*(column.tolist() for _, column in columns), strict=True)
+    rows = zip(*([None if cell != cell else cell for cell in column.tolist()] for _, column in columns), strict=True)
     with atomic_write(path) as stream:
         stream.write(csv_text([name for name, _ in columns], rows).encode())
 
@@ -136,14 +136,18 @@ def bags_table(
     ``titles``, ``predicted``: columns of what is predicted. ``known``: the field that is null where it is not known.
     ``words``: the number of columns that are no numbers.
     """
-    words_of: dict[str, Callable[[Any], str]] = {"contribution": number, "share": percent, known: _known}
-    last = {name: written for name, written in words_of.items() if bags[0][name] is not None}
+    words_of: dict[str, Callable[[Any], str]] = {"contribution": number, "share": _share, known: _known}
+    last = {name: written for name, written in words_of.items() if any(one[name] is not None for one in bags)}
     rows = [
         [one["bag"], *cells, str(one["selected"]), *(written(one[name]) for name, written in last.items())]
         for one, cells in zip(bags, predicted, strict=True)
     ]
     names = [SHARE if name == "share" else name for name in last]
     return Table(rows, [bag, *titles, "selected", *names], words=words, more=f"rows, one for each {bag}")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
 
 
 def _known(value: str | float) -> str:

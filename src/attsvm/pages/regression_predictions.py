@@ -79,16 +79,16 @@ def _terminal(numbers: dict[str, Any], bag: str, quantity: str) -> Iterable[Tabl
 
 
 def _note(numbers: dict[str, Any], quantity: str) -> str:
-    """What is predicted, and what contributions add up to."""
+    """What is predicted, what contributions add up to, and what is selected."""
+    selected = "The selected token has the largest contribution by absolute value."
     if numbers["quantity"] == "log hazard ratio":
         return (
             "Values are logarithms of hazard ratios, relative to a bag in which every token is the mean training "
             "token. Of two bags, the one with the larger value is expected to have its event first. The contributions "
-            "of the "
-            "tokens of a bag add up to its value."
+            f"of the tokens of a bag add up to its value. {selected}"
         )
     return (
         f"Values are the {quantity} of the target, in the unit of the training targets. The contributions of the "
         f"tokens of a bag add up to its value minus {number(numbers['constant'])}, the {quantity} of the training "
-        "targets."
+        f"targets. {selected}"
     )

@@ -15,17 +15,7 @@ from attsvm.pages.class_report import class_table, majority, one_class, report_r
 from attsvm.pages.over_steps import slider, slider_words
 from attsvm.pages.page import AnyPart, Card, Cards, Figures, Heading, Page, SpecialPart, Table, Tables, Text
 from attsvm.pages.text_numbers import text_numbers
-from attsvm.pages.words import (
-    FEW_ROWS,
-    Rows,
-    listed,
-    number,
-    number_of_words,
-    percent,
-    rate,
-    saturation_word,
-    short,
-)
+from attsvm.pages.words import FEW_ROWS, Rows, listed, number, number_of_words, percent, rate, saturation_word, short
 
 if TYPE_CHECKING:
     from attsvm._fit import TextFit
@@ -68,9 +58,10 @@ def text_page(fit: "TextFit", **about: Any) -> Page:
 
 def _body(fit: "TextFit", result: dict[str, Any], numbers: list[Table]) -> Iterator[AnyPart]:
     effective, words = result["effective_words"], result["words"]
+    baselines = f"mean token: {accuracy_of(result, 'mean_token')}; largest training class: {majority(result['report'])}"
     yield Cards(
         [
-            Card.share("Test accuracy", accuracy_of(result), f"largest class: {majority(result['report'])}"),
+            Card.share("Test accuracy", accuracy_of(result), baselines),
             Card.share("Attention alone", accuracy_of(result, "attention"), f"over {result['data']['tokens']}"),
             Card.share("N-grams alone", accuracy_of(result, "ngrams"), "TF-IDF of words and word pairs of whole texts"),
             Card(
@@ -214,7 +205,7 @@ def verdict(result: dict[str, Any]) -> str:
     if parts == "both" and not few:
         added = 100 * (accuracy["test"] - accuracy["ngrams"]["test"])
         said += f"Attention adds {added:.1f} points to n-grams. "
-    said += f"Always predicting the largest class classifies {majority(result['report'])} correctly. "
+    said += f"Always predicting the largest training class classifies {majority(result['report'])} correctly. "
     if not result["saturation"]["soft"]:
         return said + (
             "The attention is saturated: in the median text the largest probability of a word is "

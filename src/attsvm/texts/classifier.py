@@ -20,7 +20,7 @@ from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, ClassificationReport, Predictions, Saveable, read_labels, read_weights
 from attsvm.optimizers import optimizer_options
 from attsvm.texts.contributions import TextContributions
-from attsvm.texts.encoding import EncodedTexts, encode, learn_encoder, read
+from attsvm.texts.encoding import EncodedTexts, encode_new, learn_encoder, read
 from attsvm.texts.parts import fit_parts
 from attsvm.texts.report import TextReport
 from attsvm.texts.words import MAX_LENGTH
@@ -224,7 +224,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if not isinstance(X, EncodedTexts):
-            return encode(read(X), self.encoder_)
+            return encode_new(read(X), self.encoder_)
         if X.encoder is not self.encoder_:
             raise ProblemError("X: expected texts encoded by this classifier, got texts from another encoder")
         return X
@@ -340,14 +340,13 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
         Returns
         -------
         attsvm.estimator.Predictions
-            Its tokens are words, and the selected one is that of the largest attention. The scores are those of
-            attention for a word by itself. Both are without n-grams, whose parts :meth:`contributions` returns.
+            Its tokens are words, and the selected one is that of the largest attention, which is NaN for "". The scores
+            are those of a word by itself. Both are without n-grams, whose parts :meth:`contributions` returns.
         """
         encoded = self.encode(X)
-        unknown = (
-            [] if y is None else [label for label in np.asarray(y).tolist() if label not in self.classes_.tolist()]
-        )
-        if unknown:
+        named = {str(name): name for name in self.classes_.tolist()}  # the labels of a table are words
+        y = None if y is None else [named.get(str(label), label) for label in np.asarray(y).tolist()]
+        if unknown := [label for label in y or () if label not in self.classes_.tolist()]:
             raise ProblemError(f"y: expected one of the labels {shown(self.classes_)}, got {unknown[0]!r}")
         sequences, names = encoded.sequences, (*encoded.encoder.vocabulary, "")
         scores = [self.attention_.instance_scores(sequences, class_=name) for name in self.classes_.tolist()]
@@ -357,7 +356,7 @@ class TextClassifier(Saveable, ClassifierMixin, BaseEstimator):
             probability=self.predict_proba(encoded),
             offsets=sequences.offsets,
             tokens=np.array(names)[encoded.words],
-            attention=np.asarray(self.attention_.attention(sequences)),
+            attention=np.where(encoded.words < len(names) - 1, self.attention_.attention(sequences), np.nan),
             instance_scores=np.column_stack(scores),
             first=sequences.offsets[:-1] + self.attention_.selected(sequences),
             ensemble={"attention": (), "both": ("n-grams",), "ngrams": ("n-grams alone",)}[self.choice_.parts],

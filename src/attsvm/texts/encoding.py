@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from narwhals.dependencies import is_into_series
 
+from attsvm._utils.callers import warn_caller
 from attsvm._utils.shapes import Int
 from attsvm.datasets import Sequences
 from attsvm.errors import ProblemError
@@ -92,3 +93,11 @@ def encode(texts: Sequence[str], encoder: Encoder) -> EncodedTexts:
         documents = split_words(texts, encoder.tokenizer)
         return EncodedTexts(tuple(texts), documents, *encoder.encode(documents), encoder)
     return EncodedTexts(tuple(texts), split_words(texts), *encoder.encode(texts), encoder)
+
+
+def encode_new(texts: Sequence[str], encoder: Encoder) -> EncodedTexts:
+    """Encode texts with the encoder of a fit; a warning counts those without any of its words."""
+    encoded = encode(texts, encoder)
+    if unknown := int((encoded.words == len(encoder.vocabulary)).sum()):
+        warn_caller(f"X: {unknown:,} of {len(encoded):,} texts have no word of the fit", RuntimeWarning)
+    return encoded

@@ -41,6 +41,6 @@ class TextReport:
         ngrams = "not trained" if self.ngrams is None else f"{self.ngrams.accuracy:.3g}"
         return (
             f"TextReport({self.combined.confusion.sum():,} texts; accuracy {self.accuracy:.3g}, of attention alone "
-            f"{self.attention.accuracy:.3g}, of n-grams alone {ngrams}, of the largest class "
+            f"{self.attention.accuracy:.3g}, of n-grams alone {ngrams}, of the largest training class "
             f"{self.combined.majority:.3g})"
         )

@@ -54,12 +54,7 @@ def read_corpus(
 
 
 def read_new_texts(
-    path: str,
-    column: str = "text",
-    label: str | None = None,
-    *,
-    required: bool = False,
-    encoding: str | None = None,
+    path: str, column: str = "text", label: str | None = None, *, required: bool = False, encoding: str | None = None
 ) -> tuple[list[str], np.ndarray | None]:
     """Read texts to predict on: every line of a file ``.txt`` but an empty last one, or a column of a table.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm._utils.callers import warn_caller
-from attsvm._utils.files import read_text, reason
+from attsvm._utils.files import named_once, read_text, reason
 from attsvm.datasets import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
 
@@ -156,20 +156,13 @@ def _json_lines(path: Path, text: str, label: str, form: TextFormat) -> Iterator
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_checked_names)
+            row = json.loads(line, object_pairs_hook=named_once)
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise ProblemError(f"{path}: line {number} is not JSON ({reason(error)})") from None
         if not isinstance(row, dict):
             raise ProblemError(f"{path}: line {number}: expected an object, got {type(row).__name__}")
         check_columns(f"{path}: line {number}", list(row), [text, label], COLUMN_HINT)
         yield row[text], row[label]
-
-
-def _checked_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has several values with the same name")
-    return found
 
 
 READERS: dict[str, Callable[[Path, str, str, TextFormat], Iterator[Row]]] = {

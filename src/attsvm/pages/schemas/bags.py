@@ -14,7 +14,7 @@ class BagDataFields(Fields):
     train: int  # number of training bags
     test: int  # number of test bags
     tokens: int  # number of tokens of all bags
-    dim: int  # number of entries of a token, before words are encoded
+    dim: int  # number of entries of a token, after words are encoded
     test_fraction: Number  # share of each class that is set apart; null with a test file
     groups: bool  # whether bags of one group stay together
     fill_: str | Missing  # mean or median of a column, which fills its missing numbers; missing if none are filled

@@ -23,7 +23,7 @@ class BagFields(Fields):
     selected: int | str | None
     # part of the selected token in the output for the predicted class, of two classes in its log odds; null for texts
     contribution: Number
-    share: Number  # of the selected token in the attention; null for detectors, and for bags with an ensemble
+    share: Number  # of the selected token in the attention; null for detectors, ensembles and texts without known words
     label: str | None  # what the bag is known to be; null without labels
 
 
