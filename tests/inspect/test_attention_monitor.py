@@ -84,7 +84,8 @@ def test_measures_of_a_call_are_those_of_a_loop(kind):
                 if allowed.any() and not is_padding:
                     row = np.where(allowed, row, -np.inf)
                     logits.append(row.max())
-                    probabilities.append(np.exp(row - row.max()) / np.exp(row - row.max()).sum())
+                    if allowed.sum() > 1:
+                        probabilities.append(np.exp(row - row.max()) / np.exp(row - row.max()).sum())
         p = np.array(probabilities)
         entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1).mean()
         expected = [max(logits), p.max(axis=1).mean(), entropy, p[:, 0].mean()]
@@ -105,6 +106,24 @@ def test_padding_changes_no_measure():
         records.append(monitor.records[0][1])
     for name, values in records[0].items():
         np.testing.assert_allclose(records[1][name], values, rtol=1e-5, err_msg=name)
+
+
+def test_the_same_names_are_the_same_numbers_in_an_inspection():
+    torch.manual_seed(0)
+    dropout = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    config = transformers.GPT2Config(vocab_size=16, n_embd=16, n_layer=2, n_head=2, initializer_range=0.5, **dropout)
+    model, tokens = transformers.GPT2Model(config), torch.randint(16, (2, 5))
+    batch = {"input_ids": tokens, "attention_mask": torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])}
+    found = attsvm.inspect.inspect(model, batch, margins=False)
+    for inputs in (batch, {"input_ids": tokens[:, :1]}):
+        with AttentionMonitor(model.train(), every=1) as monitor:
+            model(**inputs)
+            monitor.step()
+        [(_, record)] = monitor.records
+        for name in ("largest_probability", "first_share", "effective_rank"):
+            alone = inputs is not batch and name != "effective_rank"  # no query has a choice
+            wanted = np.full(4, np.nan) if alone else found.measure(name).ravel()
+            np.testing.assert_allclose(record[name], wanted, rtol=1e-5, err_msg=name)
 
 
 SMALL = {"vocab_size": 16, "attn_implementation": "eager"}
@@ -129,7 +148,8 @@ def expected_record(own, logits, real):
         p = probabilities.detach().double().transpose(0, 1)[:, real]
         s = scores.detach().double().transpose(0, 1)[:, real]
         entropy = -torch.where(p > 0, p * p.clamp(min=1e-300).log(), 0.0).sum(-1)
-        of_layers.append([s.amax((1, 2)), p.amax(-1).mean(1), entropy.mean(1), p[..., 0].mean(1)])
+        means = [of[(p > 0).sum(-1) > 1].reshape(len(p), -1).mean(1) for of in (p.amax(-1), entropy, p[..., 0])]
+        of_layers.append([s.amax((1, 2)), *means])
     names = "largest_logit", "largest_probability", "entropy", "first_share"
     return {name: torch.cat(parts).numpy() for name, parts in zip(names, zip(*of_layers, strict=True), strict=True)}
 

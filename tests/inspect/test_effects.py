@@ -118,7 +118,8 @@ def test_effects_are_those_of_hooks_on_the_plain_model(name):
             np.testing.assert_allclose(found.costs[k, draw], expected, atol=1e-10)
         if last is None:
             assert np.isnan(found.attribution[k])
-            assert "no output head" in found.unattributed
+            assert "no output head; a method get_output_embeddings() that" in found.unattributed
+            assert f"; no logits, because {found.unattributed}" in repr(found)
             continue
         # the gains over the actual scale are y/x of the norm, entry by entry
         bias = getattr(norm, "bias", None)

@@ -444,6 +444,22 @@ def test_the_star_of_a_layout_matches_no_dot():
     model.layers = nn.ModuleList([Block(True), Block(True)])
     found = attention_layers(model, attsvm.inspect.Layout("layers.*"))
     assert [layer.name for layer in found] == ["layers.0", "layers.1"]
+    compiled = attention_layers(torch.compile(model), attsvm.inspect.Layout("layers.*"))
+    assert [layer.module for layer in compiled] == [layer.module for layer in found], "as param_groups_of finds them"
+    model.layers[0] = torch.compile(model.layers[0])
+    assert len(attention_layers(model, attsvm.inspect.Layout("layers.*"))) == 2
+
+
+def test_a_model_that_replaces_its_attention_for_a_batch_says_so():
+    model, x = Encoder(), torch.zeros(2, 6, 16)
+
+    def replace(*_):
+        for name, module in list(model.named_modules()):
+            if isinstance(module, nn.MultiheadAttention):
+                model.set_submodule(name, nn.MultiheadAttention(16, module.num_heads, batch_first=True))
+
+    model.register_forward_pre_hook(replace)
+    refused("the model replaced it by a MultiheadAttention: inspect it again", model, x)
 
 
 def refused(match, model, batch, **options):

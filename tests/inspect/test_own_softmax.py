@@ -272,7 +272,7 @@ def test_attention_of_your_own_is_read_or_refused():
     assert gated.biased
     assert not gated.available().keys
     for kind in ("cosine of logits", "queries by their logits", "two"):
-        with pytest.raises(attsvm.ProblemError, match=r"computes a softmax of logits other than|got 2$"):
+        with pytest.raises(attsvm.ProblemError, match=r"softmax of logits other than|one call of attention .* got 2;"):
             attsvm.inspect.inspect(spread_out(nn.Sequential(OwnAttention(kind))), x, margins=False)
     assert not [name for name in vars(x) if "attsvm" in name]
 
@@ -288,6 +288,15 @@ def test_caches_are_left_alone():
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))
     found = attsvm.inspect.inspect(spread_out(OwnAttention("causal")), {"x": x, "cache": Cache()}, margins=False)
     assert found.rebuilt_error.max() < 1e-5
+
+
+def test_attention_in_blocks_is_refused_with_the_way_out():
+    blocks = {"block_size": 2, "num_random_blocks": 1, "max_position_embeddings": 64}
+    model, ids = like_bert("BigBird", **blocks), torch.arange(32)[None]
+    with pytest.raises(attsvm.ProblemError, match=r"got 5; .* in blocks, .*attention_type='original_full'"):
+        attsvm.inspect.inspect(model, {"input_ids": ids}, margins=False)
+    model = like_bert("BigBird", **blocks, attention_type="original_full")
+    assert attsvm.inspect.inspect(model, {"input_ids": ids}, margins=False).rebuilt_error.max() < 1e-5
 
 
 def test_approximations_of_attention_are_refused():

@@ -37,6 +37,9 @@ WRITTEN = 5
 AGREES = 1e-4
 """Largest difference, relative to the largest entry, of what is rebuilt from the outputs of the model in float32."""
 
+NAMING_A_HEAD = "a method get_output_embeddings() that returns its last linear layer would name one"
+"""How a model says where its logits are made."""
+
 NOT_COUNTED = -100
 """A target that does not count, as in the losses of PyTorch."""
 
@@ -143,9 +146,8 @@ class Effects:
             selects = str(pattern) or (named([int(self.selected[k])]) if self.selected[k] >= 0 else "")
             if selects:
                 selects += f" ({self.selected_share[k]:.2f})"
-            writes = f"{self.norm[k]:.3g}" + (
-                "" if np.isnan(self.share[k]) else f" ({self.share[k]:.1%} of the stream)"
-            )
+            of_stream = "" if np.isnan(self.share[k]) else f" ({self.share[k]:.1%} of the stream)"
+            writes = f"{self.norm[k]:.3g}{of_stream}"
             if not np.isnan(self.attribution[k]):
                 writes = f"{named(self.written[k].tolist())} ({self.attribution[k]:+.3g} for the target)"
             width = cost.high[k] - cost.value[k]
@@ -170,11 +172,10 @@ class Effects:
         return pd.DataFrame(columns | {f"cost_{name}": cost[name] for name in ("value", "low", "high")})
 
     def __repr__(self) -> str:
-        lines = [f"Effects({len(self.head)} heads; removing costs: {self.measure})"]
-        lines += [
-            f"  head {head}: selects {selects}, writes {writes}, removing it costs {cost}"
-            for head, selects, writes, cost in self.rows()
-        ]
+        why = f"; no logits, because {self.unattributed}" if self.unattributed else ""
+        why += "; tokens are not known without input_ids" if (self.selected < 0).all() else ""
+        lines = [f"Effects({len(self.head)} heads; removing costs: {self.measure}{why})"]
+        lines += [f"  head {at}: selects {x}, writes {y}, removing it costs {cost}" for at, x, y, cost in self.rows()]
         return "\n".join(lines)
 
 
@@ -245,7 +246,7 @@ class Ablations:
         first = _first_sequence(batch)
         projections = _projections(source, wanted, first)
         head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-        direct, unattributed = None, f"{type(model).__name__} has no output head"
+        direct, unattributed = None, f"{type(model).__name__} has no output head; {NAMING_A_HEAD}"
         if head is not None:
             try:
                 direct, unattributed = DirectPath.of(model, first, head, projections), ""
@@ -282,7 +283,8 @@ class Ablations:
             if [one.shape[:2] for one in of_layer.stream] != [one.shape for one in of_layer.there]:
                 of_layer.stream.clear()  # the block has other places, such as those of all windows
         if given is not None and not is_lm:
-            raise ProblemError(f"targets: expected a model whose output are logits, got {type(model).__name__}")
+            hint = f"; {NAMING_A_HEAD}" if head is None else ""
+            raise ProblemError(f"targets: expected a model whose output are logits, got {type(model).__name__}{hint}")
         shapes = [output.shape[:2] for output in outputs]
         # of the last layer with the places of the output
         of_layers = reversed(places.values()) if output.ndim == 3 else ()

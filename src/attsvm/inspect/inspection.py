@@ -232,8 +232,10 @@ class _Work:
         if not self.groups and any(self.chosen.values()):
             raise self.source.not_run(min(self.chosen))
         if not self.groups:
-            name = self.source.layers[0].name
-            raise ProblemError(f"batch: expected one that runs an attention layer of the model, such as {name}")
+            first = self.source.layers[0]
+            now = dict(self.source.model.named_modules()).get(first.name, first.module)
+            why = "" if now is first.module else f"; the model replaced it by a {type(now).__name__}: inspect it again"
+            raise ProblemError(f"batch: expected one that runs an attention layer, such as {first.name}{why}")
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
         """Heads of one layer without their margins."""

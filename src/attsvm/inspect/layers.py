@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from attsvm._utils.files import reason
+from attsvm._utils.text import without_wrappers
 from attsvm.errors import ProblemError
 from attsvm.inspect.families.base import FAMILIES, Family, Layout, find_family
 from attsvm.inspect.families.call import AttentionCall, AttentionCalls
@@ -199,14 +200,15 @@ def attention_layers(model: nn.Module, family: str | Family | type[Family] | Non
     class_token = any(name.split(".")[-1] in CLASS_TOKENS for name, _ in model.named_parameters())
     found = []
     for name, module in model.named_modules():
-        one = next((one for one in families if one.matches(name, module)), None)
+        *outside, own = name.split(".")
+        bare = ".".join([*without_wrappers(outside), own])  # of a compiled model, and one in DDP
+        one = next((one for one in families if one.matches(name, module) or one.matches(bare, module)), None)
         if one is not None:
             pictures = getattr(getattr(module, "config", None), "patch_size", None) is not None
             name, runs = name or type(module).__name__, one.runs(module)
             for run in [None] if runs == 1 else range(runs):
                 of_run = name if run is None else f"{name} (run {run})"
-                layer = AttentionLayer(of_run, module, one, class_token and pictures, run=run)
-                found.append(layer)
+                found.append(AttentionLayer(of_run, module, one, class_token and pictures, run=run))
     others = _unread(model, found)
     unread = sorted({type(module).__name__ for module in others.values()})
     if family is not None and not found:
@@ -264,11 +266,7 @@ def _unread(model: nn.Module, found: list[AttentionLayer]) -> dict[str, nn.Modul
     unread = {}
     for name, module in model.named_modules():
         kind = type(module).__name__.lower()
-        named = (
-            "attention" in kind
-            and not kind.endswith(("bias", "output"))
-            and next(module.parameters(), None) is not None
-        )
-        if named and not any(id(part) in known for part in module.modules()):
+        named = "attention" in kind and not kind.endswith(("bias", "output"))
+        if named and any(True for _ in module.parameters()) and not any(id(part) in known for part in module.modules()):
             unread[name or type(module).__name__] = module
     return unread

@@ -67,9 +67,10 @@ class AttentionMonitor:
         encoder, decoder and towers; the records hold one value for each.
     records : list of (int, dict of str to ndarray)
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
-        to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
-        ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; and those given to :meth:`step`. NaN
-        where a pass did not use the layer, or W is not known.
+        to the first token), means over the queries that may attend to several tokens, of at most 64 queries of at most
+        8 sequences, without padding; ``spectral_norm``, ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h
+        without biases; and those given to :meth:`step`. NaN where a pass did not use the layer, no query has a choice,
+        or W is not known.
     seconds : float
         Spent in records.
 

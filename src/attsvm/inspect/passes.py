@@ -124,8 +124,8 @@ class PassReader:
 def of_call(call: AttentionCall, places: Places) -> tuple[Tensor, Tensor]:
     """The measures :data:`OF_CALLS` of each head, shape (measures, H), and whether the model has this attention.
 
-    The largest logit is the largest one over all sampled queries; the others are means over them. ``places``: the
-    queries and tokens that are no padding.
+    The largest logit is the largest one over all sampled queries; the others are means over those that may attend to
+    several tokens, as in an inspection. ``places``: the queries and tokens that are no padding.
     """
     sequences, some = (
         _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
@@ -134,15 +134,15 @@ def of_call(call: AttentionCall, places: Places) -> tuple[Tensor, Tensor]:
     logits = part.logits().float()
     logits = logits.masked_fill(~places.queries[sequences][:, None, some, None], -torch.inf)
     logs = logits.log_softmax(-1)
-    asked = logs.isfinite().any(dim=-1)
+    choices = logs.isfinite().sum(dim=-1)
+    asked, choosing = choices > 0, choices > 1
     probabilities = logs.exp().nan_to_num()
     entropy = -(probabilities * logs.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
     shares = probabilities * call.token_share(logits)
     first = (shares * one_hot(places.tokens[sequences].int().argmax(-1), shares.shape[-1])[:, None, None]).sum(-1)
-    count = asked.sum(dim=(0, 2)).clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
-        return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
+        return values.masked_fill(~choosing, 0.0).sum(dim=(0, 2)) / choosing.sum(dim=(0, 2))
 
     measures = [logits.amax(dim=(0, 2, 3)), mean(shares.amax(dim=-1)), mean(entropy), mean(first)]
     return torch.stack(measures), _agrees(part, shares, asked, logits)

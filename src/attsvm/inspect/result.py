@@ -204,8 +204,8 @@ class Inspection(Result):
     def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
         """One measure of every head; NaN where it is not defined or was not requested.
 
-        ``margin_ratio`` is not defined where the tokens of each query are one token or copies of it, and where no
-        weights keep the selection.
+        ``margin_ratio`` is the upper end of its interval. It is not defined where the tokens of each query are one
+        token or copies of it, and where no weights keep the selection.
 
         Raises
         ------
@@ -219,6 +219,27 @@ class Inspection(Result):
         if name in self.numbers:
             values[layers, heads] = self.numbers[name]
         return values
+
+    def to_frame(self) -> Any:
+        """The numbers of each head as a pandas DataFrame, by layer and head; measures have their names.
+
+        Raises
+        ------
+        ProblemError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> import attsvm.inspect, torch, transformers
+        >>> config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
+        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+        >>> found = attsvm.inspect.inspect(transformers.GPT2Model(config), batch, margins=False)
+        >>> frame = found.to_frame()
+        >>> frame.index.names, bool(frame.loc[1, 3].largest_probability == found.measure("largest_probability")[1, 3])
+        (FrozenList(['layer', 'head']), True)
+        """
+        frame = super().to_frame().set_index(["layer", "head"])
+        return frame.rename(columns=lambda name: name.removeprefix("numbers_"))
 
     def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
         """Draw one measure as a heat map, layers by heads.
@@ -286,12 +307,7 @@ class Inspection(Result):
     def view(self, layer: int, head: int) -> HeadView: ...
 
     def view(
-        self,
-        layer: int | None = None,
-        head: int | None = None,
-        *,
-        sequence: int = 0,
-        tokens: Names | None = None,
+        self, layer: int | None = None, head: int | None = None, *, sequence: int = 0, tokens: Names | None = None
     ) -> HeadGrid | HeadView:
         """All heads at a glance, or one in detail.
 
@@ -512,6 +528,8 @@ class Inspection(Result):
 
     def rotary_margin(self, layer: int, head: int) -> RotaryMargin:
         """The margin of a head with rotary positions, in the norm of its key and query weights.
+
+        :ref:`Provisional <provisional>`: it may change in any minor version.
 
         The margin ratio of an inspection compares with W = I/√d_h on the keys and queries of the head. Here the
         weights that make keys and queries count: with one pair of columns for each frequency, half the sum of their

@@ -16,6 +16,8 @@ GAP = 1e-2
 class RotaryMargin(NamedTuple):
     """The margin of a head in the norm of rotations, and a bound on its margin ratio from one side.
 
+    :ref:`Provisional <provisional>`: it may change in any minor version.
+
     The norm is Σ_j ‖A_j + iB_j‖_* over the frequencies, as of :class:`attsvm.norms.Rotary`, and of coordinates that are
     not rotated the nuclear norm. It is the least ½(‖K‖² + ‖Q‖²) of key and query weights with these products, biases
     included. The margin is the least difference of logits between the selected token and another, over the norm. A sink

@@ -122,7 +122,16 @@ class HeadView:
     directions: list[ReadingDirection]  # the directions that the head reads
 
     def __repr__(self) -> str:
-        return f"HeadView(head {self.layer}.{self.head}: {self.interval})"
+        values, most = self.singular_values, self.probabilities.max(axis=-1)[self.selected >= 0]
+        lines = [
+            f"HeadView(head {self.layer}.{self.head}; W {self.weights}, norm {self.norm:.3g})",
+            f"  singular values {', '.join(f'{x:.3g}' for x in values[:5])}{', …' * (len(values) > 5)}",
+            f"  largest probability {np.median(most):.3g} (median of {len(most)} queries)",
+        ]
+        if (found := self.interval) is not None:
+            ratio = "not found" if found.upper is None else f"{found.lower:.5g} to {found.upper:.5g}"
+            lines.append(f"  margin ratio {ratio} ({found.status}), {found.support} support tokens")
+        return "\n".join([*lines, "  arrays in probabilities, selected, support, reasons, directions and explanation"])
 
     @property
     def nuclear_norm(self) -> float:
@@ -149,6 +158,10 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
         gap = min(VIEW_GAP, solves.gap)
         grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
         interval, multipliers = margin_interval(problem, layer.allowed, selected, gap, None, grams)
+    values = np.linalg.svd(problem.weights, compute_uv=False) if known is None else singular_values(known, head)
+    change = (
+        factor_change(*problem[:2], layer.weights(), head, layer.allowed, selected) if layer.shares_tokens else None
+    )
     unexplained = ""
     try:
         explanation = so_far.explain(index, head)
@@ -160,9 +173,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
         is_self=layer.is_self,
         norm=float(np.linalg.norm(problem.weights)),
         weights="not known" if recipe is None else recipe.acts_on,
-        singular_values=np.linalg.svd(problem.weights, compute_uv=False)
-        if known is None
-        else singular_values(known, head),
+        singular_values=values,
         probabilities=probabilities,
         allowed=layer.allowed,
         selected=selected,
@@ -170,9 +181,7 @@ def view_head(so_far: Any, index: int, head: int, solves: SolveSettings | None) 
         support=None if multipliers is None else multipliers > 0,
         reasons=None if multipliers is None else reasons_of(problem, layer.allowed, selected, multipliers),
         interval=interval,
-        factor_change=factor_change(*problem[:2], layer.weights(), head, layer.allowed, selected)
-        if layer.shares_tokens
-        else None,
+        factor_change=change,
         explanation=explanation,
         unexplained=unexplained,
         directions=[] if known is None else so_far.reading_directions(index, head),

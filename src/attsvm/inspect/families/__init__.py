@@ -12,16 +12,7 @@ from attsvm.inspect.families.call import AttentionCall
 from attsvm.inspect.families.own_softmax import OwnSoftmax
 from attsvm.inspect.families.transformers import Transformers
 
-__all__ = [
-    "FAMILIES",
-    "AttentionCall",
-    "Cache",
-    "Family",
-    "Layout",
-    "OwnSoftmax",
-    "Transformers",
-    "find_family",
-]
+__all__ = ["FAMILIES", "AttentionCall", "Cache", "Family", "Layout", "OwnSoftmax", "Transformers", "find_family"]
 
 
 def __dir__() -> list[str]:

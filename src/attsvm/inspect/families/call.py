@@ -216,7 +216,8 @@ class AttentionCalls(TorchFunctionMode):
         found = self.calls[:]
         self.calls.clear()
         if len(found) > 1:
-            raise ProblemError(f"model: expected one call of an attention function in {name}, got {len(found)}")
+            way_out = "several, as of attention in blocks, are not read (BigBird: attention_type='original_full')"
+            raise ProblemError(f"model: expected one call of attention in {name}, got {len(found)}; {way_out}")
         one = found[0] if found else None
         if isinstance(one, Exception):
             raise one

@@ -38,10 +38,7 @@ class XLNet(OwnSoftmax):
 
     def linears(self, module: Any) -> dict[str, Linear]:
         """The parameters of queries and keys, of shape (d, heads, d_h), and the bias of queries that meet tokens."""
-        return {
-            "q": (module.q.flatten(1).T, module.r_w_bias.flatten()),
-            "k": (module.k.flatten(1).T, None),
-        }
+        return {"q": (module.q.flatten(1).T, module.r_w_bias.flatten()), "k": (module.k.flatten(1).T, None)}
 
     def tokens(self, module: Any, arguments: dict[str, Any]) -> list[Tensor]:
         """The tokens, batch first."""
