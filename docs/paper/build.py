@@ -2,8 +2,8 @@
 
     python docs/paper/build.py [--fresh] [--out build/paper]
 
-The results are kept in the repository with their hashes. ``--fresh`` measures them again, which takes two minutes
-on two cores; finished pieces are kept in the folder of ``--out``, so that an interrupted call goes on.
+The results are kept in the repository with their hashes. ``--fresh`` measures them again, which takes about six
+minutes on two cores; finished pieces are kept in the folder of ``--out``, so that an interrupted call goes on.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from pathlib import Path
 import typst
 
 FIGURES = (
-    "limit", "optimizer-norms", "factored-optimizers", "rank", "multi-head", "step-length", "weight-decay",
-    "adamw-epsilon", "mini-batches", "layers", "layouts", "earliest-selection",
+    "limit", "normalised-descent", "optimizer-norms", "factored-optimizers", "rank", "multi-head", "step-length",
+    "weight-decay", "adamw-epsilon", "mini-batches", "layers", "layouts", "classes", "attention-today",
+    "earliest-selection", "leave-one-out",
 )  # fmt: skip
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
