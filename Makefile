@@ -82,7 +82,7 @@ site: docs  ## the docs with the playground, in a folder for any static host
 	rm -rf build/site/.doctrees build/site/.buildinfo && touch build/site/.nojekyll
 	@echo "site: build/site/index.html"
 
-paper: develop  ## a report, build/paper/attsvm.pdf; FRESH=1 measures its figures again, two minutes
+paper: develop  ## a report, build/paper/attsvm.pdf; FRESH=1 measures its figures again, six minutes
 	$(BIN)/python docs/paper/build.py $(if $(FRESH),--fresh)
 
 benchmarks: develop  ## hours: every benchmark, and the tables in the notes; a later call goes on where this one ends

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 Case = dict[str, Any]
+LATE = "took more than"
 
 
 def peak_bytes() -> int:
@@ -21,9 +22,13 @@ def peak_bytes() -> int:
 
 
 def measured(script: str, cases: list[Case], results: Path, limit: float, threads: int) -> list[dict[str, Any]]:
-    """The results of cases, those in the file first; a case that fails or takes too long is a result with an error."""
+    """The results of cases; a case that fails or takes too long is a result with an error.
+
+    Those in the file are not measured again, except the cases that failed.
+    """
     known = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    done = {json.dumps(row["case"], sort_keys=True): row for row in known}
+    kept = [row for row in known if row.get("error", LATE).startswith(LATE)]
+    done = {json.dumps(row["case"], sort_keys=True): row for row in kept}
     found = []
     for case in cases:
         key = json.dumps(case, sort_keys=True)
@@ -48,7 +53,7 @@ def _in_process(script: str, case: str, limit: float, threads: int) -> dict[str,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"took more than {limit:g} s"}
+        return {"error": f"{LATE} {limit:g} s"}
     if ended.returncode:
         return {"error": (ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1]}
     row: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])

@@ -11,10 +11,10 @@ The parts are ``solves``, ``scan``, ``model``, ``contradictions``, ``preserve``,
 
 import one_thread  # noqa: F401  # isort: skip
 
+import argparse
 import ast
 import importlib.util
 import re
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -409,6 +409,8 @@ PARTS = {
 }
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or PARTS:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
+    for part in parser.parse_args().parts or PARTS:
         print(f"## {part}", flush=True)
         PARTS[part]()

@@ -8,7 +8,7 @@ or in two groups (GQA), 32 dimensions, two seeds. All steps of Muon have the sam
 learning rate, whatever the split. About 2 minutes of processor time; prints the last table of docs/notes/layouts.md.
 """
 
-import sys
+import argparse
 
 import numpy as np
 import torch
@@ -144,7 +144,9 @@ def _rank(matrices):
 
 def main():
     torch.set_num_threads(1)
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="?", type=int, default=400)
+    steps = parser.parse_args().steps
     table = []
     for layout, groups in (("MHA", HEADS), ("GQA", 2)):
         for split in (*SPLITS, "AdamW"):

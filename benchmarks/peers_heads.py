@@ -25,7 +25,11 @@ from cases import Case, markdown
 from peers import Column, Run
 from slides import Peak
 
-PACKAGES = {"attsvm": "torch transformers", "TransformerLens": "transformer_lens", "BertViz": "bertviz"}
+PACKAGES = {
+    "attsvm": "torch transformers",
+    "TransformerLens": "transformer_lens jaxtyping wadler-lindig",
+    "BertViz": "bertviz",
+}
 # fmt: off
 TYPES = [
     "bert", "roberta", "distilbert", "albert", "electra", "deberta-v2", "mpnet", "modernbert", "xlnet", "funnel",

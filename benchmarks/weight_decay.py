@@ -9,7 +9,7 @@ With ``--write``, ``runs`` replaces the rows on stationary points in the table o
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -315,6 +315,10 @@ def barrier():
 
 if __name__ == "__main__":
     tables = {"times": times, "runs": runs, "certificate": certificate, "barrier": barrier, "muon": muon, "adam": adam}
-    for name in [one for one in sys.argv[1:] if one != "--write"] or tables:
-        options = {"write": True} if name == "runs" and "--write" in sys.argv else {}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", choices=[*tables, []])
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    for name in given.tables or tables:
+        options = {"write": True} if name == "runs" and given.write else {}
         print(f"\n{tables[name].__doc__}\n\n{tables[name](**options)}", flush=True)

@@ -6,7 +6,7 @@ Sequences of random letters whose second half repeats the first one. Two layers,
 minutes of processor time. Prints tables of docs/notes/weight_decay.md.
 """
 
-import sys
+import argparse
 
 import numpy as np
 import torch
@@ -146,7 +146,9 @@ def heads(model, decay):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1500
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="?", type=int, default=1500)
+    steps = parser.parse_args().steps
     table, of_heads = [], []
     for name in ("AdamW", "Muon"):
         for decay in DECAYS:
