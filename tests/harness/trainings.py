@@ -7,7 +7,9 @@ the first steps and for some later ones. Whole trainings: one problem of the bat
 Gradients have 50 digits. Their rounding errors in the library are bounded entry by entry by the oracle, as in
 tests/training/test_gradients.py. The reference makes each step with the gradient itself and with gradients, weights and
 losses that are perturbed by these bounds; the spread of the results is the tolerance. A step across a jump (the sign of
-an entry that is zero up to rounding, a tie of singular values) has a spread of its own length, so it is not compared.
+an entry that is zero up to rounding, a tie of singular values) has a spread of its own length, so it is not compared;
+nor is one with derivatives that are all zero up to rounding. Weights are perturbed by the rounding error of the last
+step, too: it is large beside an entry that has come near zero, whose mirror variable the library keeps.
 How much the error of a step grows until the end is measured: one problem is in the batch three times, with initial
 weights, those of a trained head too, that differ in the ninth digit.
 """
@@ -16,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -218,6 +220,16 @@ def cover() -> tuple[int, ...]:
 # --- one case
 
 
+class Next(NamedTuple):
+    """One step by definition."""
+
+    parameters: Any
+    tolerance: Any
+    state: Any
+    vanished: bool  # the slopes are zero for the library
+    decided: bool  # some derivative exceeds all rounding errors: these do not decide where the step leads
+
+
 def _drawn(rng: Any, *shape: int) -> Any:
     """Normal numbers that float32 represents."""
     return rng.normal(size=shape).astype(np.float32).astype(float) if shape else float(np.float32(rng.normal()))
@@ -274,22 +286,24 @@ class Case:
         """Some steps of the library, from parameters or a run."""
         return attsvm.train(self.problem, init=start, steps=steps, record=1, **self.options)
 
-    def next(self, trial: int, parameters: Any, state: Any, number: int) -> Any:
-        """One step by definition: the next parameters, their tolerances, the next state, whether the slope vanishes."""
+    def next(self, trial: int, earlier: Any, parameters: Any, state: Any, number: int) -> Next:
+        """One step by definition, after the step that led from the ``earlier`` parameters to these."""
         one = self.problem[trial]
         given = {name: np.asarray(x, float) for name, x in parameters.items()}
         exact, condition = oracle.gradient(one, given, self.of_head, self.loss)
         error = relative_error(self.eps, condition)
         arrays, logs, members = {}, {}, {}
+        steepest = roughest = mpmath.mpf(0)
         for name in self.trained:
             g, size = exact[name]
             noise = size * error
             largest = max((abs(x) for x in np.ravel(g)), default=0)
+            steepest, roughest = max(steepest, largest), max([roughest, *np.ravel(noise)])
             logs[name] = mpmath.log(largest) if largest else mpmath.mpf(0)
             unit = largest or 1
             center, spread = np.array(g / unit, dtype=float), np.minimum(np.array(noise / unit, dtype=float), 1e3)
             arrays[name] = self._members(center, spread)
-            members[name] = self._members(given[name], 4 * self.eps * np.abs(given[name]))
+            members[name] = self._members(given[name], 4 * self.eps * (np.abs(given[name]) + np.abs(earlier[name])))
         value = np.ones(7)
         if self.needs_value:
             loss = float(oracle.mean_loss(one, given, self.of_head, self.loss))
@@ -304,7 +318,7 @@ class Case:
         # a factor 1e8 above the smallest float, which the library's rounding may lose
         smallest = mpmath.log(np.finfo(self.options["dtype"]).tiny) + 18
         vanished = all(not np.any(x[0]) or logs[name] < smallest for name, x in arrays.items())
-        return expected, tolerance, state, vanished
+        return Next(expected, tolerance, state, vanished, roughest == 0 or steepest > roughest)
 
     def _members(self, center: Any, spread: Any) -> Any:
         """The center, and copies that differ by the spread in either direction, with three patterns of signs.
@@ -411,22 +425,32 @@ def _single_steps(made: Case, run: attsvm.Run, counts: Counter[str]) -> tuple[li
     # sums of gradients are not recorded, so only the first steps of optimizers that have some are checked one by one
     later = [] if made.stateful else made.rng.choice(np.arange(FIRST, STEPS), LATER, replace=False).tolist()
     states: dict[int, Any] = dict.fromkeys(CHECKED)
-    done = 0
+    unknown: set[int] = set()  # the problems whose sums of gradients hold rounding errors
+    earlier, done = run, 0
     for number in sorted({*range(FIRST), *later}):
-        before = made.advance(run, number - done) if number > done else run
-        run, done = made.advance(before, 1), number + 1
+        if number > done:
+            earlier = made.advance(run, number - done - 1)
+            run = made.advance(earlier, 1)
+        before, run, done = run, made.advance(run, 1), number + 1
         for i in CHECKED:
-            if before.status[i] not in ("finished", "interrupted"):
+            if before.status[i] not in ("finished", "interrupted") or i in unknown:
                 continue
-            parameters = {name: x[i] for name, x in before.parameters.items()}
-            expected, tolerance, states[i], vanished = made.next(i, parameters, states[i], number)
-            if run.status[i] == "stalled" and vanished:
+            last, parameters = ({name: x[i] for name, x in of.parameters.items()} for of in (earlier, before))
+            found = made.next(i, last, parameters, states[i], number)
+            states[i] = found.state
+            if run.status[i] == "stalled" and found.vanished:
+                continue
+            if not found.decided:
+                counts["steps that rounding decides"] += 1
+                unknown |= {i} if made.stateful else set()
                 continue
             counts["steps"] += 1
             after = {name: run.parameters[name][i] for name in made.trained}
             failures += [
-                f"problem {i}, step {number}, {line}" for line in _compared(after, expected, tolerance, counts)
+                f"problem {i}, step {number}, {line}"
+                for line in _compared(after, found.parameters, found.tolerance, counts)
             ]
+        earlier = before
     return failures[:3], made.advance(run, STEPS - done)
 
 
@@ -455,10 +479,11 @@ def _whole_training(made: Case, start: dict[str, Any], run: attsvm.Run, counts: 
     sizes = {name: np.abs(x).max() for name, x in one.items()}
     state, error = None, 0.0
     for number in range(STEPS):
-        one, tolerance, state, _ = made.next(0, one | fixed, state, number)
+        found = made.next(0, one | fixed, one | fixed, state, number)
+        one, tolerance, state = found[:3]
         sizes = {name: max(size, np.abs(one[name]).max()) for name, size in sizes.items()}
         error += max(tolerance[name].max() / size for name, size in sizes.items())
-        if not error <= 1e-4:
+        if not (found.decided and error <= 1e-4):
             counts["trainings across a jump"] += 1
             return []
     ends = {name: run.parameters[name] for name in one}
