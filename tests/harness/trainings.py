@@ -16,7 +16,7 @@ weights, those of a trained head too, that differ in the ninth digit.
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def _mlp(rng: Any, dim: int, classes: bool) -> Any:
     head = heads.MLP(_drawn(rng, width, dim), output, _drawn(rng, width), activation)
     rows = (lambda p: p["output"]) if classes else (lambda p: p["output"][None])
     sigma = {"relu": oracle.relu, "gelu": oracle.gelu}[activation]
-    return head, lambda p, o, a: oracle.hidden_layer(sigma, p["hidden"], rows(p), p["bias"], o, a)
+    return head, lambda p, o, a, **of: oracle.hidden_layer(partial(sigma, **of), p["hidden"], rows(p), p["bias"], o, a)
 
 
 def _value_mlp(rng: Any, dim: int, classes: bool) -> Any:
@@ -98,6 +98,7 @@ HEADS = {
     "function": _function,
 }
 OF_CLASSES = ("linear", "mlp", "value_mlp")
+OF_ATTENTION = ("W", "p", "K", "Q", "g")
 MARGIN_LOSSES = ("logistic", "exponential", "linear")
 
 
@@ -280,6 +281,7 @@ class Case:
     trained: tuple[str, ...]
     needs_value: bool
     eps: float
+    tiny: float
     rng: Any
 
     def advance(self, start: Any, steps: int) -> attsvm.Run:
@@ -293,12 +295,16 @@ class Case:
         exact, condition = oracle.gradient(one, given, self.of_head, self.loss)
         error = relative_error(self.eps, condition)
         arrays, logs, members = {}, {}, {}
-        steepest = roughest = mpmath.mpf(0)
+        # of the head, and of the attention: each has a scale, far below which derivatives are zero
+        steepest = dict.fromkeys([False, True], mpmath.mpf(0))
+        for name, (g, _) in exact.items():
+            steepest[name in OF_ATTENTION] = max([steepest[name in OF_ATTENTION], *map(abs, np.ravel(g))])
+        roughest = mpmath.mpf(0)
         for name in self.trained:
             g, size = exact[name]
-            noise = size * error
+            noise = size * error + steepest[name in OF_ATTENTION] * mpmath.mpf(self.tiny * 1e8)
             largest = max((abs(x) for x in np.ravel(g)), default=0)
-            steepest, roughest = max(steepest, largest), max([roughest, *np.ravel(noise)])
+            roughest = max([roughest, *np.ravel(noise)])
             logs[name] = mpmath.log(largest) if largest else mpmath.mpf(0)
             unit = largest or 1
             center, spread = np.array(g / unit, dtype=float), np.minimum(np.array(noise / unit, dtype=float), 1e3)
@@ -316,9 +322,9 @@ class Case:
                 for name, x in after.items()
             }
         # a factor 1e8 above the smallest float, which the library's rounding may lose
-        smallest = mpmath.log(np.finfo(self.options["dtype"]).tiny) + 18
+        smallest = mpmath.log(self.tiny) + 18
         vanished = all(not np.any(x[0]) or logs[name] < smallest for name, x in arrays.items())
-        return Next(expected, tolerance, state, vanished, roughest == 0 or steepest > roughest)
+        return Next(expected, tolerance, state, vanished, roughest == 0 or max(steepest.values()) > roughest)
 
     def _members(self, center: Any, spread: Any) -> Any:
         """The center, and copies that differ by the spread in either direction, with three patterns of signs.
@@ -367,6 +373,8 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     rank = int(rng.integers(1, 4)) if ATTENTIONS.find(attention).takes_rank else None
     train_head = bool(rng.integers(2)) and not (optimizer == "gradient_descent" and loss == "exponential")
     dtype = "float32" if rng.integers(8) == 0 else "float64"
+    if head == "mlp" and built.activation == "gelu":
+        of_head = partial(of_head, least=mpmath.mpf(np.finfo(dtype).tiny * 1e18))
     layer = ATTENTIONS.find(attention).of(problem, rank)
     shapes = layer.shapes(problem)
     # from near zero to the far limit
@@ -401,6 +409,7 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
         tuple(name for name in start if name not in fixed),
         optimizer == "polyak",
         float(np.finfo(dtype).eps),
+        float(np.finfo(dtype).tiny),
         rng,
     )
     return made, start

@@ -113,6 +113,25 @@ def test_what_is_one_matrix(make, map_matrix, scope):
     np.testing.assert_allclose(updates["b"], -0.3 * g["b"] / np.linalg.norm(g["b"]), rtol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "is_of_columns"),
+    [
+        (optimizers.row_descent(0.3), False),
+        (optimizers.column_descent(0.3), True),
+        (optimizers.steepest_descent(0.3, norm="linf,2"), False),
+        (optimizers.steepest_descent(0.3, norm="linf,2-columns"), True),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "least", "within"), [(np.float64, 290, 1e-14), (np.float32, 34, 1e-6)])
+def test_lines_far_below_the_largest_one_step_as_far(optimizer, is_of_columns, dtype, least, within):
+    g = np.random.default_rng(4).uniform(0.5, 1.0, size=(12, 3)).astype(dtype)
+    g /= g.max()  # so that scaling rounds nothing
+    sizes = 10.0 ** -np.linspace(0, least, 12)[:, None]
+    lines, directions = (x.T if is_of_columns else x for x in ((g * sizes).astype(dtype), unit_rows(g)))
+    updates = updated(optimizer, {"W": lines}, {"W": np.ones_like(lines)})
+    np.testing.assert_allclose(updates["W"], -0.3 * directions, rtol=within)
+
+
 def test_momentum_weight_decay_and_steps_by_logit_follow_their_formulas():
     options = {"momentum": 0.8, "weight_decay": 0.1, "by_logit": True, "scope": "fused"}
     optimizer = optimizers.row_descent(optimizers.Decaying(0.2, 2, 0.5), **options)

@@ -141,8 +141,11 @@ def steepest(norm, g):
             kept &= np.arange(values.shape[1]) == 0
         return np.einsum("mik,mk,mkj->mij", left, kept.astype(float), right)
     if norm in ("rows", "columns") and g.ndim == 3:
-        size = np.sqrt((g * g).sum(axis=2 if norm == "rows" else 1, keepdims=True))
-        return np.divide(g, size, out=np.zeros_like(g), where=size > 0)
+        axis = 2 if norm == "rows" else 1
+        largest = np.abs(g).max(axis=axis, keepdims=True)
+        unit = np.divide(g, largest, out=np.zeros_like(g), where=largest > 0)  # squares of small rows underflow
+        size = np.sqrt((unit * unit).sum(axis=axis, keepdims=True))
+        return np.divide(unit, size, out=np.zeros_like(g), where=size > 0)
     if norm == "linf":
         return np.sign(g)
     if norm == "l1":

@@ -53,9 +53,10 @@ def relu(x):
     return (x, mpmath.mpf(1), mpmath.mpf(1)) if x > 0 else (mpmath.mpf(0),) * 3
 
 
-def gelu(x):
+def gelu(x, least=0):
+    """``least``: below what size errors are absolute, as floats underflow."""
     share, density = mpmath.ncdf(x), mpmath.npdf(x)
-    return x * share, share + x * density, share + abs(x) * density + abs(x * x * density)
+    return x * share, share + x * density, max(share + abs(x) * density + abs(x * x * density), least)
 
 
 def tanh_sum(weights, scale, o, size):

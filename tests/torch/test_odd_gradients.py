@@ -6,7 +6,14 @@ from functools import partial
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import MirrorDescent, NonFiniteGradientError, SignDescent, SpectralDescent  # noqa: E402
+from attsvm.torch import (  # noqa: E402
+    ColumnDescent,
+    MirrorDescent,
+    NonFiniteGradientError,
+    RowDescent,
+    SignDescent,
+    SpectralDescent,
+)
 
 OPTIMIZERS = [MirrorDescent, SignDescent, SpectralDescent]
 
@@ -63,6 +70,14 @@ def test_a_gradient_whose_sum_overflows_is_finite():
     parameter.grad = torch.full((8,), 3e38)
     MirrorDescent([parameter], lr=1e-38, p=2.0, nonfinite="raise").step()
     torch.testing.assert_close(parameter.detach(), torch.full((8,), -2.0))
+
+
+@pytest.mark.parametrize(("optimizer_class", "axis"), [(RowDescent, 1), (ColumnDescent, 0)])
+def test_lines_far_below_the_largest_one_step_as_far(optimizer_class, axis):
+    parameter, sizes = torch.nn.Parameter(torch.zeros(8, 8)), 10.0 ** -torch.linspace(0, 34, 8)
+    parameter.grad = torch.rand(8, 8).add(0.5) * sizes.unsqueeze(axis)
+    optimizer_class([parameter], lr=1.0).step()
+    torch.testing.assert_close(parameter.detach().norm(dim=axis), torch.ones(8))
 
 
 def test_named_parameters_are_named_and_unchecked_gradients_go_through():

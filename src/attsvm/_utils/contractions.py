@@ -95,6 +95,14 @@ def total(x: Array, axis: int) -> Array:
     return reduce(jax.lax.add, _entries(x, axis, keepdims=True))
 
 
+def lengths(x: Array, axis: int) -> Array:
+    """ℓ2 lengths along one axis, kept with length 1, of entries up to about 1: no square of a small line underflows."""
+    lift = 2.0 ** (jnp.finfo(x.dtype).maxexp * 15 // 32)
+    lifted = x * lift
+    squares, of_lifted = total(x * x, axis), total(lifted * lifted, axis)
+    return jnp.where(squares * lift > 1.0, jnp.sqrt(squares), jnp.sqrt(of_lifted) / lift)
+
+
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:

@@ -39,7 +39,8 @@ class MLP(Head):
     bias : array, shape (*batch, width), optional
         b; none by default.
     activation : {"relu", "gelu"}
-        GELU is exact, o Φ(o), not its approximation by tanh. The slope of ReLU at 0 is 0.
+        GELU is exact, o Φ(o), not its approximation by tanh. Below about −37 in float64, and −13 in float32, it
+        and its slope underflow to 0, so that such a unit does not move. The slope of ReLU at 0 is 0.
 
     Raises
     ------

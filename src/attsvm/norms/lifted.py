@@ -224,7 +224,7 @@ class OnRows(Lifted):
     def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Take matrices apart into the lengths of their rows, in JAX."""
         xp = trials.jnp
-        lengths = xp.sqrt(trials.total(x * x, axis=1)[:, 0])
+        lengths = trials.lengths(x, axis=1)[:, 0]
         return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0))[:, None] * x
 
     @classmethod
@@ -269,7 +269,7 @@ class OnColumns(Lifted):
     def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Take matrices apart into the lengths of their columns, in JAX."""
         xp = trials.jnp
-        lengths = xp.sqrt(trials.total(x * x, axis=0)[0])
+        lengths = trials.lengths(x, axis=0)[0]
         return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0)) * x
 
     @classmethod

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm._utils.checks import check_choice, check_integer, check_number
-from attsvm._utils.contractions import over_entries, total
+from attsvm._utils.contractions import lengths, over_entries
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, OnColumns, OnRows, Spectral
 from attsvm.optimizers.singular import divided, exact_polar_factor, largest_singular_values, map_tall, odd_polynomial
@@ -227,15 +227,11 @@ class _UnitLines(MatrixDirection):
 
     def of(self, matrices: Array) -> Array:
         """Lines of length 1 or 0."""
-        return divided(matrices, self._lengths(matrices))
+        return divided(matrices, lengths(matrices, self._axis))
 
     def size(self, matrices: Array) -> Array:
         # the largest length is the norm in which a step of unit lines has length one
-        return over_entries(jnp.maximum, self._lengths(matrices))
-
-    def _lengths(self, matrices: Array) -> Array:
-        # Σ x² along a row or a column
-        return jnp.sqrt(total(matrices * matrices, axis=self._axis))
+        return over_entries(jnp.maximum, lengths(matrices, self._axis))
 
 
 @dataclass(frozen=True)
@@ -266,4 +262,4 @@ class UnitColumnDirection(_UnitLines):
     def reach(self, matrices: Array) -> Array:
         """The sum of the columns' lengths: all columns of the other factor move by one."""
         # |Σ_j (K_j'k)(Q_j'z)| ≤ Σ_j ‖Q_j‖ for unit columns K_j, keys and queries
-        return over_entries(jnp.add, self._lengths(matrices))
+        return over_entries(jnp.add, lengths(matrices, self._axis))

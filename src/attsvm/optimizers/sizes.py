@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils import powers
-from attsvm._utils.contractions import contract, over_all, over_entries, quotient, settle, total
+from attsvm._utils.contractions import contract, lengths, over_all, over_entries, quotient, settle
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parts_of
@@ -77,6 +77,7 @@ __all__ = [  # what norms use of this module
     "decomposed",
     "exact_polar_factor",
     "jnp",
+    "lengths",
     "mapped_size",
     "mapped_steepest",
     "matrix",
@@ -88,7 +89,6 @@ __all__ = [  # what norms use of this module
     "size_of",
     "steepest",
     "sum_of_squares",
-    "total",
 ]
 
 

@@ -239,12 +239,12 @@ class ColumnDescent(_LineDescent):
 
 def unit_lines(matrices: Tensor, axes: int | tuple[int, int]) -> Tensor:
     """Lines along an axis, or matrices along two, each over its ℓ2 length; zeros stay zero."""
-    matrices = without_scale(matrices)
+    matrices = without_scale(matrices, axes)
     lengths = torch.linalg.vector_norm(matrices, dim=axes, keepdim=True)
     return matrices / torch.where(lengths > 0, lengths, 1.0)
 
 
-def without_scale(matrices: Tensor) -> Tensor:
-    """Matrices (k, r, c), each over its largest entry, so that squares do not underflow."""
-    largest = matrices.abs().amax(dim=(-2, -1), keepdim=True)
+def without_scale(matrices: Tensor, axes: int | tuple[int, int] = (-2, -1)) -> Tensor:
+    """Lines or matrices of (k, r, c), each over its largest entry, so that squares do not underflow."""
+    largest = matrices.abs().amax(dim=axes, keepdim=True)
     return matrices / torch.where(largest > 0, largest, 1.0)
