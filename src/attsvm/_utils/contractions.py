@@ -98,8 +98,7 @@ def total(x: Array, axis: int) -> Array:
 def lengths(x: Array, axis: int) -> Array:
     """ℓ2 lengths along one axis, kept with length 1, of entries up to about 1: no square of a small line underflows."""
     lift = 2.0 ** (jnp.finfo(x.dtype).maxexp * 15 // 32)
-    lifted = x * lift
-    squares, of_lifted = total(x * x, axis), total(lifted * lifted, axis)
+    squares, of_lifted = total(x * x, axis), total((x * lift) ** 2, axis)
     return jnp.where(squares * lift > 1.0, jnp.sqrt(squares), jnp.sqrt(of_lifted) / lift)
 
 

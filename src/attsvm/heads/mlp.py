@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import jax
@@ -19,11 +20,7 @@ from attsvm.problem import Problem
 Array = jax.Array
 
 
-def _gelu(x: Array) -> Array:
-    return jax.nn.gelu(x, approximate=False)
-
-
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu": _gelu}
+_ACTIVATIONS: dict[str, Callable[..., Array]] = {"relu": jax.nn.relu, "gelu": partial(jax.nn.gelu, approximate=False)}
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,8 @@ class MLP(Head):
     bias : array, shape (*batch, width), optional
         b; none by default.
     activation : {"relu", "gelu"}
-        GELU is exact, o Φ(o), not its approximation by tanh. Below about −37 in float64, and −13 in float32, it
-        and its slope underflow to 0, so that such a unit does not move. The slope of ReLU at 0 is 0.
+        GELU is exact, o Φ(o), not its approximation by tanh. Below −37 (in float32 −13) it underflows, and its slope
+        is 0, as that of ReLU up to 0: such a unit does not move.
 
     Raises
     ------
