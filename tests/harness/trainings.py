@@ -374,7 +374,7 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     train_head = bool(rng.integers(2)) and not (optimizer == "gradient_descent" and loss == "exponential")
     dtype = "float32" if rng.integers(8) == 0 else "float64"
     if head == "mlp" and built.activation == "gelu":
-        of_head = partial(of_head, least=mpmath.mpf(np.finfo(dtype).tiny * 1e18))
+        of_head = partial(of_head, least=mpmath.mpf(float(np.finfo(dtype).tiny) * 1e18))
     layer = ATTENTIONS.find(attention).of(problem, rank)
     shapes = layer.shapes(problem)
     # from near zero to the far limit

@@ -17,9 +17,8 @@ solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
 """
 LAST = "import matplotlib; print(matplotlib.is_interactive(), plt.get_fignums(), plt.rcParams['font.size'])"
 # what makes a figure in the tutorials
-FIGURE = re.compile(
-    r"^(?:fig, \S.* = plt\.subplots|(?:axes = )?(?:run|problem|profile|adam|rows)\.plot\(|attsvm\.plot\.)", re.M
-)
+OURS = r"(?:(?:axes|_) = )?(?:run|problem|profile|adam|rows|inspection)\.plot\(|attsvm\.plot\."
+FIGURE = re.compile(rf"^(?:fig, \S.* = plt\.subplots|{OURS})", re.M)
 
 
 def run_in_a_kernel(cells, folder):

@@ -223,9 +223,8 @@ class OnRows(Lifted):
 
     def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Take matrices apart into the lengths of their rows, in JAX."""
-        xp = trials.jnp
         lengths = trials.lengths(x, axis=1)[:, 0]
-        return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0))[:, None] * x
+        return lengths, lambda sizes: (sizes / trials.jnp.where(lengths > 0, lengths, 1.0))[:, None] * x
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
@@ -268,9 +267,8 @@ class OnColumns(Lifted):
 
     def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Take matrices apart into the lengths of their columns, in JAX."""
-        xp = trials.jnp
         lengths = trials.lengths(x, axis=0)[0]
-        return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0)) * x
+        return lengths, lambda sizes: (sizes / trials.jnp.where(lengths > 0, lengths, 1.0)) * x
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
