@@ -39,7 +39,7 @@ class HostileNames(Campaign):
     name: ClassVar[str] = "hostile_names"
     unit: ClassVar[str] = "names"
     full: ClassVar[int] = 3_000
-    small: ClassVar[tuple[int, ...]] = (0,)
+    small: ClassVar[tuple[int, ...]] = (0, 1033)
 
     def check(self, case: int) -> Outcome:
         """Give some names to each command."""

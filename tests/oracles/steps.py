@@ -134,9 +134,10 @@ def weight_decay(inner, share):
 def steepest(norm, g):
     """D with N(D) = 1 that maximises ⟨g, D⟩."""
     if norm in ("spectral", "nuclear") and g.ndim == 3:
-        left, values, right = np.linalg.svd(g, full_matrices=False)
-        eps = np.finfo(float).eps
-        kept = values > 1e3 * max(g.shape[1:]) * eps * values[:, :1]
+        # a singular value near rounding errors may count, or may not: in the first copy of the gradient it does
+        thresholds = np.array([[1e3], [1.0], *[[1e3]] * (len(g) - 2)])[: len(g)]
+        left, values, right = np.linalg.svd(np.concatenate([g[:1], g[:1], g[2:]])[: len(g)], full_matrices=False)
+        kept = values > thresholds * max(g.shape[1:]) * np.finfo(float).eps * values[:, :1]
         if norm == "nuclear":
             kept &= np.arange(values.shape[1]) == 0
         return np.einsum("mik,mk,mkj->mij", left, kept.astype(float), right)

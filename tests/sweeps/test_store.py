@@ -147,6 +147,26 @@ def test_the_same_sweep_names_a_damaged_file_and_writes_what_the_user_deletes_an
     assert {path: path.read_bytes() for path in contents} == contents
 
 
+def test_a_damaged_list_of_records_hides_no_record_that_is_missing(whole, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(whole[0], store)
+    names, record = store / "chunks" / "names.txt", store / "chunks" / "1-8.json"
+    lines, content = names.read_bytes(), record.read_bytes()
+    line = next(line for line in lines.splitlines() if line.startswith(b"1-8"))
+    record.unlink()
+    said = f"{names}: expected a file as the sweep wrote it, got a damaged one; delete it"
+    for damaged in (content, lines.replace(line, line[:-1] + b"?")):
+        names.write_bytes(damaged)
+        with pytest.raises(ProblemError, match=f"^{re.escape(said)}"):
+            attsvm.open_sweep(store)
+    # a full disk cut the line of an earlier record short; the next one has a line of its own
+    names.write_bytes(lines.replace(line, b"").rstrip(b"\n") + b"\n" + line[:9])
+    assert int(attsvm.open_sweep(store).done.sum()) == 32
+    sweep(CHECKED, store=store, workers=0)
+    assert line in names.read_bytes().splitlines()
+    assert attsvm.open_sweep(store).done.all()
+
+
 def test_files_that_are_not_the_store_s_change_nothing(whole, tmp_path):
     store = tmp_path / "store"
     store.mkdir()

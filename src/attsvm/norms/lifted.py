@@ -251,11 +251,7 @@ class OnColumns(Lifted):
 
     spelling: ClassVar[str] = '"l2,<p>-columns" or "linf,2-columns"'
     what: ClassVar[str] = "columns"
-    short_names: ClassVar[dict[float | None, str]] = {
-        2: "frobenius",
-        math.inf: "linf,2-columns",
-        None: "l2,{}-columns",
-    }
+    short_names: ClassVar[dict[float | None, str]] = {2: "frobenius", math.inf: "linf,2-columns", None: "l2,{}-columns"}
     left_invariant = True
 
     def sizes(self, x: np.ndarray) -> np.ndarray:

@@ -49,8 +49,8 @@ def render(page: Page, parts: Sequence[AnyPart]) -> str:
     origin = _origin(page.numbers if page.origin is None else page.origin)
     template = environment().get_template("page.html.j2")
     shown = template.render(page=page, parts=parts, entries=_entries(parts), origin=origin, scripts=SCRIPTS)
-    # what is escaped for HTML can still change the direction of the letters behind it
-    return visible(shown)
+    # what is escaped for HTML can still change the direction of the letters behind it, or end a line as Windows does
+    return visible(shown.replace("\r\n", "\n"))
 
 
 def _entries(parts: Sequence[AnyPart]) -> list[tuple[str, str]]:

@@ -179,14 +179,20 @@ class SweepStore:
         attributes, names = header["attributes"], self.path / NAMES
         num_cells = math.prod(map(len, attributes["definition"]["grid"].values()))
         listed = set(names.read_bytes().splitlines()) if complete and names.is_file() else set()
+        chunks = tasks(num_cells, attributes["trials"], attributes["chunk"])
+        lines = {task: _line(task, header["digest"]) for task in chunks}
+        # a full disk cuts a line short; any other line may be that of a record that is missing
+        known = all(any(line.startswith(part) for line in lines.values()) for part in listed - {*lines.values()})
         files, contents = dict(header["files"]), dict[str, bytes]()
         records: dict[SweepChunk, dict[str, Any]] = {}
-        for task in tasks(num_cells, attributes["trials"], attributes["chunk"]):
+        for task, line in lines.items():
             if (self.path / _record(task)).is_file():
                 records[task] = self._unsealed(_record(task), header["digest"])
                 files |= records[task].get("files", {})
-            elif _line(task, header["digest"]) in listed:
+            elif line in listed:
                 raise self._refusal(_record(task), MISSING)
+            elif not known:
+                raise self._refusal(NAMES, DAMAGED)
         for file, digest in files.items():
             path = Path(DATA, file)
             if (self.path / path).is_file():
@@ -261,7 +267,7 @@ class SweepStore:
     def _commit(self, task: SweepChunk, record: Mapping[str, Any], key: str) -> None:
         self._seal(_record(task), record, key)
         with (self.path / NAMES).open("ab") as names:
-            names.write(_line(task, key) + b"\n")
+            names.write(b"\n" + _line(task, key))  # after a line that a full disk has cut short, too
 
     def done(self) -> set[SweepChunk]:
         """The committed chunks. One that lacks a file, as where a user has deleted a damaged one, is none.
