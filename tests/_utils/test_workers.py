@@ -13,8 +13,7 @@ import pytest
 
 from attsvm import ProblemError
 from attsvm._utils.checks import check_integer
-from attsvm._utils.interruption import without_interruptions
-from attsvm._utils.workers import side_by_side
+from attsvm._utils.workers import side_by_side, without_interruptions
 
 
 def test_results_are_in_the_order_of_the_calls():
@@ -112,6 +111,18 @@ def test_workers_end_with_the_process_that_waits_for_them(number):
     else:  # joblib names the semaphores that it removes
         assert "leaked semlock" in stderr
         assert "Traceback" not in stderr
+
+
+BLOCKED = """
+import signal
+from attsvm._utils.workers import side_by_side
+masks = "__import__('time').sleep(0.1) or __import__('signal').pthread_sigmask(0, [])"
+assert all(signal.SIGINT in mask for mask in side_by_side(eval, [(masks,)] * 4, 2))
+"""
+
+
+def test_the_first_workers_of_a_process_block_ctrl_c():
+    subprocess.run([sys.executable, "-c", BLOCKED], timeout=60, check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the signals that threads block")

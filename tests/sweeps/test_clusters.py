@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,8 @@ def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_sched
             found = attsvm.sweep({"dim": [2, 3]}, [fails_in_two_dimensions], store=tmp_path / "store", **arguments)
         with Client(cluster) as client:
             client.run(loses_its_scheduler)
+            [blocked] = client.run(signal.pthread_sigmask, signal.SIG_BLOCK, []).values()
+            assert signal.SIGINT in blocked, "Ctrl-C ends them through this process"
     [error] = json.loads(found.attrs["errors"])
     assert error["attempts"] == 3
     assert "in fails_in_two_dimensions\n" in error["traceback"], "where it failed"

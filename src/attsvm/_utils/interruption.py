@@ -8,14 +8,11 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from attsvm._utils.files import remove_unfinished
 from attsvm._utils.text import one_line
-
-Result = TypeVar("Result")
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _IMPORT = "<frozen importlib._bootstrap>"  # the file of every frame that imports a module
@@ -163,19 +160,3 @@ def interruptions() -> Iterator[threading.Event]:
         yield requested
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def without_interruptions(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function that starts processes, which Ctrl-C is not to end: a terminal sends it to them, too.
-
-    The call is made in a thread that blocks the signal, as processes inherit that. It is not blocked in the main
-    thread: a thread of linear algebra would receive it then, and would not wake the main thread.
-    """
-
-    def call() -> Result:
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        return function(*arguments)
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(call).result()

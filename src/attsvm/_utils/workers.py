@@ -6,20 +6,21 @@ import math
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import starmap
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 import lazy_loader
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm._utils.extensions import FOLDERS, importable
-from attsvm._utils.interruption import without_interruptions
 
 loky = lazy_loader.load("joblib.externals.loky", suppress_warning=True)
 
@@ -66,6 +67,23 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
         _pool.cache_clear()
         pool.shutdown(kill_workers=True)
         raise
+
+
+def without_interruptions(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function that starts processes, which Ctrl-C is not to end: a terminal sends it to them, too.
+
+    The call is made in a thread that blocks the signal, as processes inherit that. It is not blocked in the main
+    thread: a thread of linear algebra would receive it then, and would not wake the main thread.
+    """
+
+    def call() -> Result:
+        if hasattr(signal, "pthread_sigmask"):
+            resource_tracker.ensure_running()  # where a process starts it, Python unblocks the signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        return function(*arguments)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 @lru_cache(maxsize=1)

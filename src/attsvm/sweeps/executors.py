@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from attsvm._utils.checks import check_integer
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.extensions import FOLDERS, importable
-from attsvm._utils.interruption import without_interruptions
 from attsvm._utils.jax_devices import find_device, name_of
 from attsvm._utils.threads import num_threads
+from attsvm._utils.workers import without_interruptions
 from attsvm.errors import ProblemError
 from attsvm.sweeps.compute import Failure, SweepChunk, attempt
 
