@@ -18,6 +18,7 @@ from attsvm.norms import (
     OnColumns,
     OnRows,
     OnSingularValues,
+    Owl,
     Scaled,
     Spectral,
     parse_norm,
@@ -71,6 +72,18 @@ def test_the_steepest_direction_attains_the_dual_norm(norm, shape, seed):
     # and no direction of unit norm has a larger product
     assert np.vdot(g, other) <= value(norm, other) * value(norm.dual, g) * (1 + 1e-12)
     assert value(norm.dual.dual, g) == pytest.approx(value(norm, g), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("norm", [*NORMS, OnRows(Owl((1.0, 0.5, 0.2)))], ids=named)
+def test_arrays_of_any_size_are_measured_and_moved_alike(norm, shape):
+    (g,) = arrays(7, shape, count=1)
+    g = g[:3] if "owl" in norm.name else g
+    for scale in (1e-300, 1e-160, 1e160, 1e300):
+        assert value(norm, scale * g) == pytest.approx(scale * value(norm, g), rel=1e-14)
+        np.testing.assert_allclose(norm.steepest(scale * g), norm.steepest(g), rtol=1e-12, atol=1e-15)
+        moved = norm.proxes(scale * g, 0.3 * scale, g.ndim) / scale
+        np.testing.assert_allclose(moved, norm.proxes(g, 0.3, g.ndim), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -217,7 +217,9 @@ class OnRows(Lifted):
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
         """Change the lengths of the rows; rows of zeros stay."""
         xp = x.__array_namespace__()
-        lengths = xp.sqrt(xp.sum(x * x, axis=-1))
+        largest = xp.max(xp.abs(x), axis=-1, keepdims=True)
+        unit = x / xp.where(largest > 0, largest, 1.0)  # whose squares neither over- nor underflow
+        lengths = xp.sqrt(xp.sum(unit * unit, axis=-1)) * largest[..., 0]
         ratio = xp.where(lengths > 0, change(lengths) / xp.where(lengths > 0, lengths, 1.0), 0.0)
         return x * ratio[..., None]
 

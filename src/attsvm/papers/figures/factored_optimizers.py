@@ -8,15 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
-from attsvm.optimizers import (
-    Decaying,
-    Optimizer,
-    adam,
-    column_descent,
-    row_descent,
-    spectral_descent,
-    steepest_descent,
-)
+from attsvm.optimizers import Decaying, Optimizer, adam, column_descent, row_descent, spectral_descent, steepest_descent
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, stacked, verdict
 from attsvm.papers.figures import FIGURES
 from attsvm.papers.judging import margin_ratios, own_and_largest_other, undecided

@@ -17,11 +17,7 @@ from attsvm.problem import Problem, stack_problems
 from attsvm.selection import scores
 from attsvm.theory import landscape_conditions
 
-GROUPS = {
-    "all tokens support": (2, 3, 6),
-    "scores can be ordered": (4, 3, 2),
-    "scores cannot be ordered": (4, 3, 2),
-}
+GROUPS = {"all tokens support": (2, 3, 6), "scores can be ordered": (4, 3, 2), "scores cannot be ordered": (4, 3, 2)}
 """n, T and d of the problems of each group."""
 EXCLUDED = ("all tokens support", "scores can be ordered")
 LONGEST = 1.0

@@ -34,10 +34,7 @@ def _ratios(name: str, case: dict[str, int], steps: int) -> Arrays:
     spectral = spectral_descent(Decaying(0.05, 100, 0.5), weight_decay=0.02)
     optimizer = spectral if steps_of.startswith("spectral") else limit_optimizer("factored", steps)
     run = train(problem, attention="factored", optimizer=optimizer, steps=steps, record=[steps])
-    return {
-        "ratio": margin_ratios(problem, run, NORMS),
-        "decided": ~undecided(run.probability, axes=2),
-    }
+    return {"ratio": margin_ratios(problem, run, NORMS), "decided": ~undecided(run.probability, axes=2)}
 
 
 class Layouts(MultiHead):

@@ -49,10 +49,7 @@ def _ratios(name: str, case: dict[str, int], steps: int) -> Arrays:
     run = train(
         problem, attention="factored", rank=case["m"], optimizer=_optimizer(name, steps), steps=steps, record=[steps]
     )
-    return {
-        "ratio": margin_ratios(problem, run, NORMS),
-        "decided": ~undecided(run.probability, axes=2),
-    }
+    return {"ratio": margin_ratios(problem, run, NORMS), "decided": ~undecided(run.probability, axes=2)}
 
 
 class MultiHead(Figure):

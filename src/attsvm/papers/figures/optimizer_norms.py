@@ -126,10 +126,7 @@ def _ratios(name: str, steps: int, n: int, T: int, d: int, seeds: int, seed: int
     )
     least = [[least_norm(norm, n, T, d, seed + i, tuple(run.selected[i])) for i in range(seeds)] for norm in NORMS]
     margins = [margin(problem, run.weights, run.selected, norm) for norm in NORMS]
-    return {
-        "ratio": np.transpose(np.asarray(margins) * np.asarray(least)),
-        "decided": ~undecided(run.probability),
-    }
+    return {"ratio": np.transpose(np.asarray(margins) * np.asarray(least)), "decided": ~undecided(run.probability)}
 
 
 @cache

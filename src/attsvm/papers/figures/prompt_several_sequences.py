@@ -20,10 +20,7 @@ from attsvm.svm import solve_svm
 from attsvm.training import train
 
 STARTS = np.array([[x, 0.0, 0.0] for x in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)])
-OPTIMIZERS = {
-    "normalised GD": lambda: normalized_gradient_descent(0.1),
-    "GD": lambda: gradient_descent(1.0),
-}
+OPTIMIZERS = {"normalised GD": lambda: normalized_gradient_descent(0.1), "GD": lambda: gradient_descent(1.0)}
 
 
 def _run(name: str, steps: int) -> Arrays:

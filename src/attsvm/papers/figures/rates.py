@@ -6,13 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
-from attsvm.optimizers import (
-    Optimizer,
-    gradient_descent,
-    mirror_descent,
-    normalized_gradient_descent,
-    steepest_descent,
-)
+from attsvm.optimizers import Optimizer, gradient_descent, mirror_descent, normalized_gradient_descent, steepest_descent
 from attsvm.papers.drawing import GREY, panels, set_axes
 from attsvm.papers.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, each, joined, verdict
 from attsvm.papers.figures import FIGURES
