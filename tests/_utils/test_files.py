@@ -4,7 +4,16 @@ import os
 
 import pytest
 
-from attsvm._utils.files import ENDING, atomic_write, finish, is_finished, moved_aside, remove_unfinished, unfinished
+from attsvm._utils.files import (
+    ENDING,
+    atomic_write,
+    finish,
+    is_finished,
+    moved_aside,
+    remove_unfinished,
+    unfinished,
+    written_by_workers,
+)
 
 
 def names(folder):
@@ -81,6 +90,26 @@ def test_the_end_of_a_process_removes_what_is_unfinished_and_no_earlier_result(t
             remove_unfinished()
             assert names(tmp_path) == {"fit"}
             assert names(target) == {"old"}
+
+
+def test_what_workers_leave_is_removed_after_an_error_and_at_the_end_of_the_process(tmp_path):
+    left = tmp_path / "figure" / f".self.npz.0123{ENDING}"
+    left.parent.mkdir()
+
+    def interrupted():
+        with written_by_workers(tmp_path):
+            left.touch()
+            remove_unfinished()
+            assert names(left.parent) == set()
+            left.touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert names(left.parent) == set()
+    left.touch()
+    remove_unfinished()
+    assert names(left.parent) == {left.name}
 
 
 def test_a_replaced_link_keeps_pointing_to_the_new_content(tmp_path):

@@ -113,6 +113,30 @@ def test_workers_end_with_the_process_that_waits_for_them(number):
         assert "Traceback" not in stderr
 
 
+WRITE = """
+import time
+from attsvm._utils.files import unfinished
+with unfinished({!r}) as file:
+    file.touch()
+    time.sleep(60)
+"""
+
+
+def test_workers_remove_what_they_write_when_the_process_that_waits_is_killed(tmp_path):
+    calls = [(WRITE.format(str(tmp_path / name)),) for name in ("one", "two")]
+    code = f"from attsvm._utils.workers import side_by_side; list(side_by_side(exec, {calls}, 2))"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 60
+    while len([*tmp_path.iterdir()]) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len([*tmp_path.iterdir()]) == 2
+    process.kill()
+    process.wait()
+    while [*tmp_path.iterdir()] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [*tmp_path.iterdir()]
+
+
 BLOCKED = """
 import signal
 from attsvm._utils.workers import side_by_side

@@ -14,6 +14,7 @@ import math
 import os
 import pty
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,8 @@ def _wrong_end(ended: Ended, way: Way, left: list[str]) -> Iterator[str]:
 
 
 def _is_one_line(output: str) -> bool:
+    # after some seconds there are lines of progress, too
+    output = re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\n", "", output, flags=re.MULTILINE)
     return output.count("\n") == 1 and output.startswith(("attsvm: ", "out: interrupted", "out.npz: interrupted"))
 
 

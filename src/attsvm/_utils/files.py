@@ -37,6 +37,7 @@ _KINDS = {
 }
 
 _hidden: dict[Path, Path | None] = {}  # hidden names in use; with its place, what was moved aside
+_of_workers: list[Path] = []
 _finished: set[Path] = set()
 
 
@@ -98,10 +99,24 @@ def remove_unfinished() -> None:
     """Remove everything that is unfinished, because the process ends now."""
     for hidden in list(_hidden):
         _discard(hidden)
+    for folder in _of_workers:
+        _remove_below(folder)
 
 
-def remove_left(folder: Path) -> None:
-    """Remove what worker processes that were killed have left below a folder."""
+@contextlib.contextmanager
+def written_by_workers(folder: Path) -> Iterator[None]:
+    """Declare that worker processes write below a folder: what they leave when they are killed is removed."""
+    _of_workers.append(folder)
+    try:
+        yield
+    except BaseException:
+        _remove_below(folder)
+        raise
+    finally:
+        _of_workers.remove(folder)
+
+
+def _remove_below(folder: Path) -> None:
     for hidden in list(folder.rglob(f".*{ENDING}")):
         _discard(hidden)
 

@@ -21,6 +21,7 @@ import lazy_loader
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm._utils.extensions import FOLDERS, importable
+from attsvm._utils.files import remove_unfinished
 
 loky = lazy_loader.load("joblib.externals.loky", suppress_warning=True)
 
@@ -111,6 +112,7 @@ def _prepare(parent: int) -> None:
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(_SECONDS_A_LOOK)
+        remove_unfinished()
         os._exit(1)
 
     threading.Thread(target=look, daemon=True).start()

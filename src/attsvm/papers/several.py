@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm._utils.compiled_programs import keep_programs
-from attsvm._utils.files import remove_left
+from attsvm._utils.files import written_by_workers
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.progress import Progress
 from attsvm._utils.threads import num_threads
@@ -52,13 +52,10 @@ def run_several(
         return
     calls = ((Path.cwd(), spelling, command, options) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))
-    try:
+    with written_by_workers(out):
         for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
             _report(callback, number, len(figures), finished.outcome.figure.name, "done")
             yield finished
-    except BaseException:
-        remove_left(out)
-        raise
 
 
 def _report(callback: Callable[[Progress], object], done: int, figures: int, name: str, what: str) -> None:
