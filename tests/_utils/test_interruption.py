@@ -74,6 +74,10 @@ def run():
 call(run)
 """
 
+WHILE_A_LIBRARY_IS_SILENCED_WITHIN_AN_IMPORT = WHILE_A_LIBRARY_IS_SILENCED.replace(
+    "press()", "compiled = compile('press()', '<frozen importlib._bootstrap>', 'exec'); exec(compiled)"
+)
+
 AND_IS_SWALLOWED = """
 from attsvm.cli.shared import progress
 def run():
@@ -114,6 +118,7 @@ def outcome(moment):
         WITHIN_THE_IMPORT_OF_A_COMPILED_MODULE,
         IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
         WHILE_A_LIBRARY_IS_SILENCED,
+        WHILE_A_LIBRARY_IS_SILENCED_WITHIN_AN_IMPORT,
         AND_IS_SWALLOWED,
         AND_BECOMES_ANOTHER_ERROR,
         WHILE_A_PROGRAM_WAITS.format(name="SIGINT"),

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from attsvm._utils.files import remove_unfinished
+from attsvm._utils.silence import standard_error
 from attsvm._utils.text import one_line
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -55,9 +56,12 @@ class _RunningCommand:
 
     def say(self) -> None:
         """Write the line of a command that is interrupted, and show the cursor that a progress bar has hidden."""
-        cursor = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+        error = standard_error()
+        cursor = "\r\x1b[2K\x1b[?25h" if os.isatty(error) else ""
         with contextlib.suppress(OSError):
-            os.write(2, f"{cursor}attsvm: {_WORDS[self.first or signal.SIGINT]}; {one_line(self.says())}\n".encode())
+            os.write(
+                error, f"{cursor}attsvm: {_WORDS[self.first or signal.SIGINT]}; {one_line(self.says())}\n".encode()
+            )
 
 
 _command: _RunningCommand | None = None

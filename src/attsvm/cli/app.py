@@ -34,9 +34,7 @@ PANELS = {
         "experiment": "Train a transformer on film reviews or a ViT on pictures, and compare optimisers.",
         "problem": "Describe a problem file, or write an example.",
     },
-    "More": {
-        "playground": "Open the interactive page: train attention in the plane, and compare it with its Att-SVM.",
-    },
+    "More": {"playground": "Open the interactive page: train attention in the plane, and compare it with its Att-SVM."},
 }
 """Every command and its summary by the panel of the help, in its order."""
 

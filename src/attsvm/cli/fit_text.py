@@ -59,8 +59,7 @@ def fit_text(
         ),
     ] = None,
     test: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Texts to test on.  [default: part of TEXTS]"),
+        str | None, typer.Option(metavar="FILE", help="Texts to test on.  [default: part of TEXTS]")
     ] = None,
     parts: Annotated[
         str,

@@ -80,9 +80,7 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            autocompletion=completion.LOSSES,
-            help=f"{_names(LOSSES.names())}.  [default: logistic]",
+            metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.  [default: logistic]"
         ),
     ] = None,
     head: Annotated[

@@ -19,10 +19,7 @@ def solution_page(solution: Solution, *, problem: Problem, source: str, **about:
     ``about``: the command, and the limit on threads.
     """
     numbers = SolveResult.fill(
-        solution,
-        **about,
-        data={"source": source, "sha256": problem.data_hash},
-        support=np.argwhere(solution.support),
+        solution, **about, data={"source": source, "sha256": problem.data_hash}, support=np.argwhere(solution.support)
     )
     return Page(numbers, terminal=[_batch_table(solution) if solution.batch_shape else Table(_rows(solution))])
 

@@ -132,7 +132,5 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
 def _margins(report: MarginReport) -> dict[str, Any]:
     """The margins of a sample of the training texts; None if they are not defined with slack."""
     return MarginReportFields.fill(
-        report,
-        slack=None if report.separable else SLACK,
-        support_tokens=int(report.solution.support.sum()),
+        report, slack=None if report.separable else SLACK, support_tokens=int(report.solution.support.sum())
     )

@@ -17,8 +17,10 @@ pa = pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq  # noqa: E402
 from PIL import Image  # noqa: E402
+from tokenizers import BertWordPieceTokenizer  # noqa: E402
 
 from attsvm.errors import ProblemError  # noqa: E402
+from attsvm.papers import find_task  # noqa: E402
 from attsvm.papers.experiments.blocks import Blocks  # noqa: E402
 from attsvm.papers.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
 from attsvm.papers.experiments.models import TextShape  # noqa: E402
@@ -231,6 +233,17 @@ def test_what_cannot_be_is_said_in_one_line(arguments, message, tmp_path, vocabu
         arguments = [*arguments, "--vocabulary", vocabulary]
     refused(re.escape(message), "experiment", *arguments, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_special_tokens_fit_the_model(vocabulary, tmp_path):
+    path, task = tmp_path / "tokenizer.json", find_task("imdb")
+    BertWordPieceTokenizer(str(vocabulary), lowercase=True).save(str(path))
+    state = json.loads(path.read_text())
+    state["post_processor"]["sep"][1] = 2**31  # which no token of the vocabulary has
+    path.write_text(json.dumps(state))
+    said = f"{path}: expected numbers of tokens below {task.preset('tiny').shape.vocabulary}, got {2**31}"
+    with pytest.raises(ProblemError, match=f"^{re.escape(said)}$"):
+        task.load(task.preset("tiny"), "reviews", vocabulary=str(path))
 
 
 def test_a_folder_of_something_else_is_left_alone(reviews, vocabulary, tmp_path, refused):

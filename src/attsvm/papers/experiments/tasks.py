@@ -15,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.papers.experiments.models import PictureShape, TextShape, answers
 from attsvm.papers.experiments.pictures import CLASSES, load_pictures, varied
 from attsvm.papers.experiments.presets import PICTURES, REVIEWS, Preset, Shape
-from attsvm.papers.experiments.reviews import load_reviews, load_tokenizer
+from attsvm.papers.experiments.reviews import PROBE, load_reviews, load_tokenizer
 from attsvm.papers.experiments.sentences import read_sentences
 from attsvm.papers.experiments.tables import TaskRows
 
@@ -106,10 +106,11 @@ class ReviewTask(Task[TextShape]):
         self, preset: Preset[TextShape], source: str, *, vocabulary: str | None = None, validation_rows: int = 0
     ) -> Data:
         tokenizer = load_tokenizer(vocabulary)
-        if tokenizer.get_vocab_size() > preset.shape.vocabulary:
-            raise ProblemError(
-                f"vocabulary: expected at most {preset.shape.vocabulary} tokens, got {tokenizer.get_vocab_size()}"
-            )
+        # special tokens have numbers of their own
+        largest = max([*tokenizer.get_vocab().values(), *tokenizer.encode(PROBE).ids])
+        if largest >= preset.shape.vocabulary:
+            expected = f"expected numbers of tokens below {preset.shape.vocabulary}"
+            raise ProblemError(f"{vocabulary or 'vocabulary'}: {expected}, got {largest}")
         length, rows = preset.shape.length, _rows(preset, validation_rows)
         return Data(*load_reviews(source, tokenizer, length, **rows), source, tokenizer)
 
