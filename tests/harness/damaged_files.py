@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -106,7 +107,8 @@ def _in_process(kind: Format, content: bytes) -> str:
         before = _listing(folder)
         began = time.perf_counter()
         try:
-            with _limited(), _printing_to(printed.fileno()):
+            with _limited(), _printing_to(printed.fileno()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # some damage is warned of
                 kind.read(folder)
             found = "read"
         except (ProblemError, OSError) as error:

@@ -228,9 +228,10 @@ def reading(name: object, failure: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except ProblemError:
-        raise
-    except Exception as error:
+    except BaseException as error:
+        is_of_parser = isinstance(error, Exception) or type(error).__name__ == "PanicException"  # of a library in Rust
+        if isinstance(error, ProblemError) or not is_of_parser:
+            raise
         raise ProblemError(f"{name}: {failure} ({reason(error)})") from error
 
 

@@ -244,6 +244,12 @@ def test_numbers_of_special_tokens_fit_the_model(vocabulary, tmp_path):
     said = f"{path}: expected numbers of tokens below {task.preset('tiny').shape.vocabulary}, got {2**31}"
     with pytest.raises(ProblemError, match=f"^{re.escape(said)}$"):
         task.load(task.preset("tiny"), "reviews", vocabulary=str(path))
+    # a special token that is not listed: the library, in Rust, panics
+    single = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    state["post_processor"] = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {}}
+    path.write_text(json.dumps(state))
+    with pytest.raises(ProblemError, match=f"^{re.escape(f'{path}: the tokenizer cannot be read (')}"):
+        load_tokenizer(str(path))
 
 
 def test_a_folder_of_something_else_is_left_alone(reviews, vocabulary, tmp_path, refused):
