@@ -107,4 +107,6 @@ def test_labels_of_a_table_are_those_of_a_fit_to_integers(tmp_path, monkeypatch,
     )
     code, out, error = command("predict", "model.npz", "texts.csv", "--json")
     assert code == 0, error
-    assert json.loads(out)["predictions"][1]["label"] in (1, "1")
+    found = json.loads(out)
+    assert [one["label"] for one in found["predictions"]] == [str(label) for label in LABELS]
+    assert found["accuracy"] == np.mean([one["predicted"] == one["label"] for one in found["predictions"]])

@@ -102,7 +102,7 @@ def command() -> Iterator[None]:
         atexit.register(gc.freeze)  # the last collections of the interpreter would take seconds with PyTorch
         for number, handler in before.items():
             signal.signal(number, handler)
-            atexit.register(signal.signal, number, signal.SIG_IGN)  # its status is decided when the interpreter ends
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # a signal while Python ends changes nothing
         _command = None
 
 

@@ -25,6 +25,6 @@ def silent() -> Iterator[None]:
     finally:
         for number, earlier in zip((1, 2), kept, strict=True):
             os.dup2(earlier, number)
-        _silenced.pop()
+        _silenced.remove(kept[1])
         for each in (*kept, nowhere):
             os.close(each)
